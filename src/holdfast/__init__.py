@@ -3,39 +3,64 @@
 # Before everything else: it mends the import path of python -m holdfast.
 from holdfast import import_path as _import_path  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from holdfast.app import Holdfast
+from holdfast.engine.effects.argument_recorder import Redact
+from holdfast.engine.effects.call_options import BlockingCaller, Caller
+from holdfast.engine.effects.invocations import OnExhausted
 from holdfast.engine.effects.savings import Saved
-from holdfast.engine.execution.agents import Agent, Conversation, agent
-from holdfast.engine.execution.context import Context
+from holdfast.engine.execution.agents import Agent, Conversation, QuestionOptions, agent
+from holdfast.engine.execution.blocking_context import BlockingChild, BlockingContext
+from holdfast.engine.execution.conditions import ChildCondition
+from holdfast.engine.execution.context import Child, Context
 from holdfast.engine.worker.health import WorkerHealth
-from holdfast.engine.worker.options import WorkerOptions
+from holdfast.engine.worker.options import WorkerKeywords, WorkerOptions
 from holdfast.engine.worker.worker import Worker
 from holdfast.graph import END, Graph, Node, escalate, fail, restart
-from holdfast.graph.tool import UNKNOWN, VOID, Tool, done, tool
+from holdfast.graph.chooser_targets import Chooser
+from holdfast.graph.node import Reference
+from holdfast.graph.node_decorator import NodeDecorator
+from holdfast.graph.tool import UNKNOWN, VOID, Done, Tool, done, tool
 from holdfast.handle import RunHandle
-from holdfast.model.budget import Budget
-from holdfast.model.conditions import WaitAnswer, timer
-from holdfast.model.durations import days, hours, minutes, seconds
-from holdfast.model.invocation import Answer, Model
+from holdfast.model.arguments import Recording
+from holdfast.model.budget import Budget, BudgetLimits
+from holdfast.model.conditions import Timer, WaitAnswer, timer
+from holdfast.model.durations import Duration, days, hours, minutes, seconds
+from holdfast.model.event import BranchFailed, Failure
+from holdfast.model.invocation import (
+    Answer,
+    Emit,
+    Model,
+    Request,
+    StopReason,
+    ToolCall,
+    ToolSpec,
+    Usage,
+)
+from holdfast.model.moments import Moment
 from holdfast.model.payload_limits import PayloadLimits
-from holdfast.model.policy import Retry
+from holdfast.model.policy import Durability, OnFailure, OnStale, Pausable, Retry
 from holdfast.model.pricing import ModelPrice
+from holdfast.model.program import Program
 from holdfast.model.progress import BulkProgress, SweepProgress
 from holdfast.model.quota import Quota
+from holdfast.model.reducers import Reducer
 from holdfast.model.run import (
     AmbiguousCall,
     HistoryEntry,
     HistoryPage,
+    OnBusy,
     Run,
     RunEntry,
     RunPage,
     SessionQueueEntry,
     SetAsideSignal,
     SignalReceipt,
+    Status,
     TextPiece,
     WaitPage,
 )
-from holdfast.model.signals import signal
+from holdfast.model.signals import SignalName, signal
 from holdfast.model.spending import Spending
+from holdfast.model.wait import Wait
 from holdfast.records.run_filter import RunFilter
 
 __all__ = [
@@ -45,19 +70,47 @@ __all__ = [
     "Agent",
     "AmbiguousCall",
     "Answer",
+    "BlockingCaller",
+    "BlockingChild",
+    "BlockingContext",
+    "BranchFailed",
     "Budget",
+    "BudgetLimits",
     "BulkProgress",
+    "Caller",
+    "Child",
+    "ChildCondition",
+    "Chooser",
     "Context",
     "Conversation",
+    "Done",
+    "Durability",
+    "Duration",
+    "Emit",
+    "Failure",
     "Graph",
     "HistoryEntry",
     "HistoryPage",
     "Holdfast",
     "Model",
     "ModelPrice",
+    "Moment",
     "Node",
+    "NodeDecorator",
+    "OnBusy",
+    "OnExhausted",
+    "OnFailure",
+    "OnStale",
+    "Pausable",
     "PayloadLimits",
+    "Program",
+    "QuestionOptions",
     "Quota",
+    "Recording",
+    "Redact",
+    "Reducer",
+    "Reference",
+    "Request",
     "Retry",
     "Run",
     "RunEntry",
@@ -67,15 +120,24 @@ __all__ = [
     "Saved",
     "SessionQueueEntry",
     "SetAsideSignal",
+    "SignalName",
     "SignalReceipt",
     "Spending",
+    "Status",
+    "StopReason",
     "SweepProgress",
     "TextPiece",
+    "Timer",
     "Tool",
+    "ToolCall",
+    "ToolSpec",
+    "Usage",
+    "Wait",
     "WaitAnswer",
     "WaitPage",
     "Worker",
     "WorkerHealth",
+    "WorkerKeywords",
     "WorkerOptions",
     "agent",
     "days",

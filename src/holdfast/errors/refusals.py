@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from holdfast.errors.root import HoldfastError, ItemValues
+from holdfast.errors.root import HoldfastError
 
 __all__ = [
     "AlreadyExists",
@@ -38,7 +39,9 @@ class ConditionFailed(Refused):
 
     code = "condition_failed"
 
-    def __init__(self, message: str | None = None, *, item: ItemValues | None = None) -> None:
+    def __init__(
+        self, message: str | None = None, *, item: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__(message)
         self.item = item
         """The existing item; None if there was none."""
@@ -54,12 +57,12 @@ class TransactionCancelled(Refused):
         message: str | None = None,
         *,
         failed: Sequence[int] = (),
-        items: Mapping[int, ItemValues] | None = None,
+        items: Mapping[int, Mapping[str, Any]] | None = None,
     ) -> None:
         super().__init__(message)
         self.failed = tuple(failed)
         """The positions of the writes whose condition did not hold."""
-        self.items: Mapping[int, ItemValues] = dict(items or {})
+        self.items: Mapping[int, Mapping[str, Any]] = dict(items or {})
         """The existing items of these writes, by position."""
 
 

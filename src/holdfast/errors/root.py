@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar
 
 from holdfast.redaction import excerpt
 
-__all__ = ["HoldfastError", "ItemValues"]
-
-ItemValues: TypeAlias = Mapping[str, Any]
-"""An item of a table, as plain Python values (see `storage/item.py`)."""
+__all__ = ["HoldfastError"]
 
 # An error may quote a caller's text. No message needs more.
 _MESSAGE_LETTERS_MAX = 20_000

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
-from holdfast.errors.root import HoldfastError, ItemValues
+from holdfast.errors.root import HoldfastError
 
 __all__ = [
     "AccessDenied",
@@ -47,7 +48,9 @@ class OutcomeUnknown(StoreError):
     code = "outcome_unknown"
     is_transient = True
 
-    def __init__(self, message: str | None = None, *, item: ItemValues | None = None) -> None:
+    def __init__(
+        self, message: str | None = None, *, item: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__(message)
         self.item = item
         """The item that was read afterwards, if it could be read."""

@@ -58,7 +58,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     """A node of a graph."""
 
     name: str
-    function: AnyFunction
+    function: Callable[..., Any]
     is_sync: bool
     """Whether it is a plain function, which runs in a thread, and not a coroutine function."""
     takes_context: bool
@@ -74,7 +74,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the user declared them. Otherwise they come from the return annotation."""
 
 
-def restart(node: AnyFunction | str) -> OnStale:
+def restart(node: Callable[..., Any] | str) -> OnStale:
     """Return the rule that a run goes back to a node when its pause exceeds ``max_pause``.
 
     Pass the name if the node was registered under another name than that of its function.
@@ -82,7 +82,7 @@ def restart(node: AnyFunction | str) -> OnStale:
     return OnStale("restart", name_of(node))
 
 
-def escalate(node: AnyFunction | str) -> OnStale:
+def escalate(node: Callable[..., Any] | str) -> OnStale:
     """Return the rule that a run goes on to a node when its pause exceeds ``max_pause``."""
     return OnStale("escalate", name_of(node))
 

@@ -44,7 +44,7 @@ from holdfast.redaction import REDACTED, excerpt, without_credentials
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["OpenAI"]
+__all__ = ["OpenAI", "Tokenizer"]
 
 T = TypeVar("T")
 

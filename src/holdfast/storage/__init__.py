@@ -4,12 +4,13 @@ from holdfast.storage.backups.backup import backup_store
 from holdfast.storage.backups.copies import CopyReport
 from holdfast.storage.backups.restore import restore_store
 from holdfast.storage.blobs import BlobEntry, BlobPage, BlobRef, Blobs
+from holdfast.storage.item import Item
 from holdfast.storage.layout import LAYOUT, Index, Key, Layout
 from holdfast.storage.meter import Meter, MeterRow, Report
 from holdfast.storage.open import Store, cloudformation_template, open
-from holdfast.storage.operations import LATEST, Change, ChangePage, Page
+from holdfast.storage.operations import LATEST, Change, ChangePage, Page, Returning
 from holdfast.storage.prices import PRICES, PRICES_2024_11, PRICES_BEFORE_2024_11, PriceList
-from holdfast.storage.ranges import At, Between, From, Prefix, UpTo
+from holdfast.storage.ranges import All, At, Between, From, Prefix, Range, UpTo
 from holdfast.storage.table import Table
 from holdfast.storage.units import Units
 from holdfast.storage.writes import (
@@ -17,13 +18,16 @@ from holdfast.storage.writes import (
     AllOf,
     AnyOf,
     Check,
+    Condition,
     Delete,
     Equals,
     Greater,
     Less,
     Present,
     Put,
+    TransactionWrite,
     Update,
+    Write,
 )
 
 __all__ = [
@@ -33,6 +37,7 @@ __all__ = [
     "PRICES_2024_11",
     "PRICES_BEFORE_2024_11",
     "Absent",
+    "All",
     "AllOf",
     "AnyOf",
     "At",
@@ -44,12 +49,14 @@ __all__ = [
     "Change",
     "ChangePage",
     "Check",
+    "Condition",
     "CopyReport",
     "Delete",
     "Equals",
     "From",
     "Greater",
     "Index",
+    "Item",
     "Key",
     "Layout",
     "Less",
@@ -60,12 +67,16 @@ __all__ = [
     "Present",
     "PriceList",
     "Put",
+    "Range",
     "Report",
+    "Returning",
     "Store",
     "Table",
+    "TransactionWrite",
     "Units",
     "UpTo",
     "Update",
+    "Write",
     "backup_store",
     "cloudformation_template",
     "open",
