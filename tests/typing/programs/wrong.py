@@ -107,7 +107,7 @@ def plain_state(text: str) -> None: ...
 async def optioned(order: Order) -> None: ...
 
 
-@orders.node(timeout="soon", pausable="never")  # wrong: not one of the values
+@orders.node(timeout=[3], pausable="never")  # wrong: not one of the values
 async def paused(order: Order) -> None: ...
 
 
@@ -250,7 +250,7 @@ async def wait(order: Order, ctx: Context) -> Noted:
     await ctx.wait("approved")  # wrong: signal("approved")
     await ctx.wait(approved, timeout=3)  # wrong: the option is called max_wait
     await ctx.wait_any(approved, "reply")  # wrong: signal("reply")
-    await ctx.wait_any(approved, timer("soon" + 3))  # wrong: text and number
+    await ctx.wait_any(approved, timer([answer]))  # wrong: a list is no duration
     return {"note": await ctx.wait(approved)}  # wrong: the payload is a bool
 
 
@@ -269,7 +269,11 @@ async def start_children(order: Order, ctx: Context) -> None:
 # --- runs -----------------------------------------------------------------------------------------
 
 
-async def main(hf: Holdfast, program: Program[Order, Receipt], handle: RunHandle[Receipt]) -> None:
+async def show(handle: RunHandle[Receipt]) -> None:
+    print(await handle.result())
+
+
+async def main(hf: Holdfast, program: Program[Order, Receipt]) -> None:
     hf.worker([orders], concurency=3)  # wrong: no such option
     hf.worker([orders], concurrency="3")  # wrong: a number
     hf.worker(orders)  # wrong: a list of graphs
@@ -287,7 +291,7 @@ async def main(hf: Holdfast, program: Program[Order, Receipt], handle: RunHandle
     await run.signal(approved)  # wrong: a payload is missing
     await run.signal(3, True)  # wrong: the name of a signal
     await hf.list(RunFilter(status="done"))  # wrong: no such status
-    handle = run  # wrong: its result is an order
+    await show(run)  # wrong: its result is an order
     row = await run.get()
     print(row.stats)  # wrong: no such field
     print(row.status == "done")  # wrong: no such status

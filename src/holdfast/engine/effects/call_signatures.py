@@ -2,10 +2,10 @@
 
 A call passes the arguments of its function, without ``idempotency_key`` and ``ctx``, which the
 engine passes. No type says "the parameters of this function without these". So there is one
-signature for functions that need neither (or have a default for it), and one for each number of
-arguments of a function that needs one of them. Other calls are clean if the parameter has a default,
-``idempotency_key: str = ""``: calls with more or with named arguments, of a function that needs both,
-and of a `Tool` (pyright caches whether a class has a protocol, and mixes up tools).
+signature for functions that need neither, or have a default for it, and one for each number of
+arguments of a function that needs one of them. Other calls are clean if the parameter has a
+default, ``idempotency_key: str = ""``: calls with more or with named arguments, of a function that
+needs both, and of a `Tool` (pyright caches which classes fit a protocol, and mixes up tools).
 """
 
 from __future__ import annotations
