@@ -125,7 +125,9 @@ def plain(order: Order, ctx: BlockingContext) -> Order:
     assert_type(ctx.wait(approved), bool)
     assert_type(ctx.run(verdicts, Verdict(True)), Verdict)
     assert_type(ctx.model("small", "hi", output=Verdict).value, Verdict)
-    assert_type(ctx.with_options(key="k").call(scan, "a.pdf"), str)
+    assert_type(ctx.with_options(key="k", record="none").call(scan, "a.pdf"), str)
+    assert_type(ctx.start(verdicts, Verdict(True)).result(), Verdict)
+    assert_type(ctx.run_id, str)
     return order
 
 

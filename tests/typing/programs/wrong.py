@@ -211,6 +211,7 @@ def blocking_node(order: Order, ctx: BlockingContext) -> None:
     answer = ctx.model("small", "hi", output=Receipt)
     print(number, answer.value.nope)  # wrong: the value has no such field
     ctx.run(receipts, Order(1))  # wrong: another input
+    print(ctx.nope)  # wrong: no such attribute
 
 
 # --- models ---------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, TypeVar
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.engine.effects.call_options import BlockingCaller
 from holdfast.engine.effects.call_signatures import typed_blocking_call
@@ -12,9 +13,11 @@ from holdfast.engine.effects.model_signatures import typed_blocking_ask
 from holdfast.engine.execution.conditions import ChildCondition
 from holdfast.engine.execution.context import Child, Context
 from holdfast.engine.execution.visit import Visit
+from holdfast.model.arguments import Recording
 from holdfast.model.budget import Budget
 from holdfast.model.conditions import Timer, WaitAnswer
 from holdfast.model.durations import Duration
+from holdfast.model.event import BranchFailed
 from holdfast.model.invocation import Answer
 from holdfast.model.policy import Retry
 from holdfast.model.program import Program, ResultT
@@ -35,13 +38,27 @@ def context_of(visit: Visit) -> Context:
 class BlockingContext:
     """The context of a node that is a plain function: its methods block the node's thread."""
 
+    # `Context` has these, too.
+    run_id: str
+    tenant: str
+    labels: Mapping[str, str]
+    node: str
+    branch: str
+    visit: int
+    attempt: int
+    key: str
+    failures: tuple[BranchFailed, ...]
+    expires_at: datetime
+
     def __init__(self, context: Context, visit: Visit) -> None:
         self._context = context
         self._loop = asyncio.get_running_loop()
         self._threads = visit.external.threads
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._context, name)
+    if not TYPE_CHECKING:  # checkers would take every name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._context, name)
 
     @typed_blocking_call
     def call(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -56,10 +73,16 @@ class BlockingContext:
         timeout: Duration | None = None,
         quota: Quota | None = None,
         heartbeat: Duration | None = None,
+        record: Recording | None = None,
     ) -> BlockingCaller:
         """Do as `Context.with_options` does."""
         caller = self._context.with_options(
-            key=key, retry=retry, timeout=timeout, quota=quota, heartbeat=heartbeat
+            key=key,
+            retry=retry,
+            timeout=timeout,
+            quota=quota,
+            heartbeat=heartbeat,
+            record=record,
         )
         return BlockingCaller(caller, self._run_blocking)
 
