@@ -9,7 +9,7 @@ from holdfast.engine.execution.context import Context
 from holdfast.engine.worker.health import WorkerHealth
 from holdfast.engine.worker.options import WorkerOptions
 from holdfast.engine.worker.worker import Worker
-from holdfast.graph import END, Graph, Node, escalate, fail, restart
+from holdfast.graph import END, Graph, Node, Workflow, escalate, fail, restart, workflow
 from holdfast.graph.tool import UNKNOWN, VOID, Tool, done, tool
 from holdfast.handle import RunHandle
 from holdfast.model.budget import Budget
@@ -77,6 +77,7 @@ __all__ = [
     "Worker",
     "WorkerHealth",
     "WorkerOptions",
+    "Workflow",
     "agent",
     "days",
     "done",
@@ -89,4 +90,5 @@ __all__ = [
     "signal",
     "timer",
     "tool",
+    "workflow",
 ]

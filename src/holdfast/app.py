@@ -198,7 +198,7 @@ class Holdfast:
         warn_about_waits(graph.check(), asked.expires_in_ms)
         if asked.budget is not None:
             warn_if_no_call_fits(asked.run, asked.budget, self._resources.models)
-        launched = await self._launcher.start(graph, {} if input is None else input, asked)
+        launched = await self._launcher.start(graph, graph.admitted_input(input), asked)
         return RunHandle(self._services, launched.run, launched.graph, launched.outcome)
 
     def run(self, id: str, *, tenant: str | None = None, graph: Program | None = None) -> RunHandle:

@@ -384,7 +384,7 @@ class Context:
         graph.check()
         wanted = ChildRequest(
             graph=graph,
-            prepared=await self._children.prepare_input(graph, {} if input is None else input),
+            prepared=await self._children.prepare_input(graph, graph.admitted_input(input)),
             branch=visit.branch,
             visit=visit.visit,
             number=number,
