@@ -108,13 +108,15 @@ def _is_defined_in_class(function: Any) -> bool:
 
 
 def _parameters(function: Any, name: str) -> typing.Iterator[_Parameter]:
-    """Yield the parameters of a function; one with a default only if it is an input or ctx."""
+    """Yield the parameters of a function, which all have a position."""
     form = _FORM.format(name=name if name.isidentifier() else "approve")
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            shown = str(parameter.replace(annotation=parameter.empty, default=parameter.empty))
+            only = "keyword-only " if parameter.kind is parameter.KEYWORD_ONLY else ""
             raise InvalidGraph(
-                f"workflow {name!r:.80} must take at most one input, and ctx after it, got "
-                f"'{parameter}': write {form}"
+                f"workflow {name!r:.80} must take at most one input, and ctx after it, got the "
+                f"{only}parameter {shown}: write {form}"
             )
         yield parameter
 
