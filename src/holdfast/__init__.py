@@ -9,7 +9,17 @@ from holdfast.engine.execution.context import Context
 from holdfast.engine.worker.health import WorkerHealth
 from holdfast.engine.worker.options import WorkerOptions
 from holdfast.engine.worker.worker import Worker
-from holdfast.graph import END, Graph, Node, Workflow, escalate, fail, restart, workflow
+from holdfast.graph import (
+    END,
+    Graph,
+    Node,
+    Workflow,
+    WorkflowDecorator,
+    escalate,
+    fail,
+    restart,
+    workflow,
+)
 from holdfast.graph.tool import UNKNOWN, VOID, Tool, done, tool
 from holdfast.handle import RunHandle
 from holdfast.model.budget import Budget
@@ -78,6 +88,7 @@ __all__ = [
     "WorkerHealth",
     "WorkerOptions",
     "Workflow",
+    "WorkflowDecorator",
     "agent",
     "days",
     "done",

@@ -182,7 +182,9 @@ class Holdfast:
             SessionBusy: another run of the session goes on, and ``on_busy`` is ``reject``.
         """
         if not isinstance(graph, Program):
-            raise InvalidRequest(f"graph must be a Graph, got {graph!r:.80}", field="graph")
+            raise InvalidRequest(
+                f"graph must be a Graph or a @workflow, got {graph!r:.80}", field="graph"
+            )
         asked = starting.StartRequest(
             run=self._key(self._kernel.ids.new() if id is None else id, tenant),
             user=validated_user(user),

@@ -50,10 +50,10 @@ class RunHandle:
         return self._handle.tenant
 
     def result(self, *, timeout: Duration | None = None) -> Any:
-        """Wait until the run has ended, and return its final state.
+        """Wait until the run has ended, and return its result.
 
-        The state has the type of the graph's state where the handle knows the graph, and is the
-        stored form (dicts, lists, numbers, text) otherwise.
+        That is the final state of a graph, and what a workflow returned. It has its type where the
+        handle knows the graph, and is the stored form (dicts, lists, numbers, text) otherwise.
 
         Raises:
             RunFailed, RunCancelled, RunExpired, RunQuarantined: the run ended without a result.
@@ -74,7 +74,7 @@ class RunHandle:
     def input(self) -> Any:
         """Return the input of the run, with the default values of fields that were left out.
 
-        Its type is that of `result`.
+        Its type is that of the graph's state or of the workflow's input, as for `result`.
 
         Raises:
             RunNotFound: there is no such run, or its journal is deleted.
@@ -86,7 +86,8 @@ class RunHandle:
 
         With the cursor of a history entry as ``at``, return the state after that entry. With a
         ``branch``, return the state as that branch sees it, in its stored form. Otherwise the type
-        of the state is that of `result`.
+        of the state is that of `result`; the state of a workflow is a dict with its ``input`` and,
+        after its end, its ``result``.
 
         Raises:
             RunNotFound: there is no such run, or its journal is deleted.

@@ -377,7 +377,9 @@ class Context:
         visit = self._visit
         visit.check_open()
         if not isinstance(graph, Program):
-            raise InvalidRequest(f"graph must be a Graph, got {graph!r:.80}", field="graph")
+            raise InvalidRequest(
+                f"graph must be a Graph or a @workflow, got {graph!r:.80}", field="graph"
+            )
         number, strand = self._children.next_number(), visit.strand
         if number in strand.children:
             return Child(self, strand.children[number], graph, self._requests)
