@@ -7,6 +7,8 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+import pydantic
 import pytest
 
 from holdfast import (
@@ -28,9 +30,11 @@ from holdfast.engine.execution import unreturned_changes
 from holdfast.errors import AlreadyExists, InvalidInput, RunFailed, SignalMisfit, UnknownSignal
 from holdfast.integrations.offline import Offline
 from holdfast.model.invocation import ToolCall
+from holdfast.records.graph_item import graph_facts_of
+from holdfast.records.keys import graph_key
 from holdfast.sync import Holdfast as Blocking
 from tests.engine.asking import Cents
-from tests.engine.support import House, item_of_head, kill, reached
+from tests.engine.support import House, item_of_head, kill, reached, store_of
 
 
 @dataclasses.dataclass
@@ -178,6 +182,49 @@ async def test_a_start_is_repeated_with_the_same_input_only(house: House, given:
     for other in (Order(43), {"number": 43}, {"number": 42, "total": 1}):
         with pytest.raises(AlreadyExists):
             await hf.start(approve, other, id="o")
+
+
+class Aliased(pydantic.BaseModel):
+    number: int = pydantic.Field(alias="orderNumber")
+
+
+class Renamed(msgspec.Struct, rename="camel"):
+    order_number: int
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(Aliased, "orderNumber"), (Renamed, "orderNumber"), (Renamed, "order_number")],
+)
+@pytest.mark.parametrize("of", ["graph", "workflow"])
+async def test_a_field_under_another_name_counts_for_a_repeated_start(
+    hf: Holdfast, kind: type, name: str, of: str
+) -> None:
+    graph = Graph("renamed", kind)
+    graph.node(name="n")(lambda state: None)
+
+    async def renamed(order: Any) -> None: ...
+
+    renamed.__annotations__["order"] = kind
+    program = graph if of == "graph" else workflow(renamed)
+    await hf.start(program, {name: 1}, id="a")
+    await hf.start(program, {name: 1}, id="a")
+    with pytest.raises(AlreadyExists):
+        await hf.start(program, {name: 2}, id="a")
+
+
+async def test_other_processes_know_the_input_and_the_steps_of_a_workflow(house: House) -> None:
+    hf = house.open()
+    async with house.worker(hf, approve):
+        pass
+    item = await store_of(hf).table.get(graph_key("approve", 1))
+    assert item is not None
+    facts = graph_facts_of(item)
+    assert facts.input_schema is not None
+    assert set(facts.input_schema["properties"]) == {"number", "total"}
+    assert facts.declared == ("approved",)
+    assert facts.drawing == approve.draw()
+    assert '["charge"]' in facts.drawing
 
 
 async def test_invalid_inputs_are_refused_at_the_start(hf: Holdfast) -> None:

@@ -22,10 +22,10 @@ from holdfast.model.program import Program
 __all__ = ["FORMS", "load_dict", "load_graph", "load_graphs", "load_limits"]
 
 FORMS = """\
-  package.module               all graphs in a module
-  package.module:attribute     one graph, or a list of them
-  flows/file.py                all graphs in a file
-  flows/file.py:attribute      one graph, or a list of them"""
+  package.module               all graphs and workflows in a module
+  package.module:attribute     one graph or workflow, or a list of them
+  flows/file.py                all graphs and workflows in a file
+  flows/file.py:attribute      one graph or workflow, or a list of them"""
 
 
 def load_graphs(targets: Sequence[str]) -> list[Program]:

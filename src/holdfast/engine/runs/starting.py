@@ -128,11 +128,9 @@ async def prepare_input(
 
 def _prepare(graph: Program, input: Any, session: str | None, bytes_max: int) -> PreparedInput:
     execution = graph.start(input, "")
-    # Default values are not part of the hash: a later version of the graph may have others.
     given = input_value(execution.state, wrapped=graph.wraps_values)
     if isinstance(input, Mapping) and isinstance(given, dict):
-        fields = cast(dict[str, Any], given)
-        given = {name: value for name, value in fields.items() if name in input}
+        given = _given_fields(cast(Mapping[Any, Any], input), cast(dict[str, Any], given))
     try:
         plain = encode(execution.state)
         check_size(execution.state, len(plain), bytes_max)
@@ -143,6 +141,17 @@ def _prepare(graph: Program, input: Any, session: str | None, bytes_max: int) ->
     plain_hash = canonical_hash([graph.name, None, given])
     hash = plain_hash if session is None else canonical_hash([graph.name, session, given])
     return PreparedInput(execution, compress(plain), hash, plain_hash, len(plain))
+
+
+def _given_fields(input: Mapping[Any, Any], stored: dict[str, Any]) -> dict[str, Any]:
+    """Return the stored fields of an input that its caller gave, for the hash.
+
+    Default values are left out: a later version of the program may have others. If the caller
+    uses another name of a field, such as an alias, all fields count.
+    """
+    if not all(name in stored for name in input):
+        return stored
+    return {name: value for name, value in stored.items() if name in input}
 
 
 def _packed_answer(graph: Program, prepared: PreparedInput) -> bytes:
