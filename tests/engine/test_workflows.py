@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
 from collections.abc import Iterator
@@ -126,6 +127,16 @@ async def test_a_handle_without_the_workflow_returns_the_stored_values(either: H
     assert await bare.state() == {"input": await bare.input(), "result": stored}
 
 
+async def test_a_handle_without_the_workflow_hears_of_the_end(house: House) -> None:
+    hf = house.open()
+    async with house.worker(hf, approve) as worker:
+        run = await hf.start(approve, Order(42), id="o")
+        await house.quiet(worker)
+        claimed = asyncio.ensure_future(hf.run("o").result(timeout=60))
+        await run.signal("approved", True)
+        assert (await claimed)["paid"] == "100 for 42"
+
+
 async def test_a_handle_of_a_run_that_ended_in_memory_knows_its_result(house: House) -> None:
     @workflow(durability="on_pause")
     async def double(number: int) -> int:
@@ -172,6 +183,22 @@ async def test_rows_of_graphs_do_not_have_what_rows_of_workflows_have(house: Hou
     await hf.start(approve, Order(1), id="w")
     assert "wrapped" not in await item_of_head(hf, "g")
     assert (await item_of_head(hf, "w"))["wrapped"] is True
+
+
+async def test_a_default_of_a_later_version_does_not_change_a_repeated_start(hf: Holdfast) -> None:
+    @dataclasses.dataclass
+    class Cheaper:
+        number: int
+        total: int = 50
+
+    async def approve_later(order: Any) -> None: ...
+
+    approve_later.__annotations__["order"] = Cheaper
+    later = workflow(name="approve", version=2)(approve_later)
+    await hf.start(approve, {"number": 42}, id="o")
+    assert (await hf.start(later, {"number": 42}, id="o")).id == "o"
+    with pytest.raises(AlreadyExists):
+        await hf.start(later, {"number": 42, "total": 50}, id="o")
 
 
 @pytest.mark.parametrize("given", [Order(42), {"number": 42}])
