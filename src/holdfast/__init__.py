@@ -14,7 +14,17 @@ from holdfast.engine.execution.context import Child, Context
 from holdfast.engine.worker.health import WorkerHealth
 from holdfast.engine.worker.options import WorkerKeywords, WorkerOptions
 from holdfast.engine.worker.worker import Worker
-from holdfast.graph import END, Graph, Node, escalate, fail, restart
+from holdfast.graph import (
+    END,
+    Graph,
+    Node,
+    Workflow,
+    WorkflowDecorator,
+    escalate,
+    fail,
+    restart,
+    workflow,
+)
 from holdfast.graph.chooser_targets import Chooser
 from holdfast.graph.node import Reference
 from holdfast.graph.node_decorator import NodeDecorator
@@ -139,6 +149,8 @@ __all__ = [
     "WorkerHealth",
     "WorkerKeywords",
     "WorkerOptions",
+    "Workflow",
+    "WorkflowDecorator",
     "agent",
     "days",
     "done",
@@ -151,4 +163,5 @@ __all__ = [
     "signal",
     "timer",
     "tool",
+    "workflow",
 ]

@@ -185,7 +185,9 @@ class Holdfast:
             SessionBusy: another run of the session goes on, and ``on_busy`` is ``reject``.
         """
         if not isinstance(graph, Program):
-            raise InvalidRequest(f"graph must be a Graph, got {graph!r:.80}", field="graph")
+            raise InvalidRequest(
+                f"graph must be a Graph or a @workflow, got {graph!r:.80}", field="graph"
+            )
         asked = starting.StartRequest(
             run=self._key(self._kernel.ids.new() if id is None else id, tenant),
             user=validated_user(user),
@@ -201,7 +203,7 @@ class Holdfast:
         warn_about_waits(graph.check(), asked.expires_in_ms)
         if asked.budget is not None:
             warn_if_no_call_fits(asked.run, asked.budget, self._resources.models)
-        launched = await self._launcher.start(graph, {} if input is None else input, asked)
+        launched = await self._launcher.start(graph, graph.admitted_input(input), asked)
         return RunHandle(self._services, launched.run, launched.graph, launched.outcome)
 
     def run(

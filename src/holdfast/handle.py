@@ -104,10 +104,10 @@ class RunHandle(Generic[ResultT]):
     # --- reading ----------------------------------------------------------------------------------
 
     async def result(self, *, timeout: Duration | None = None) -> ResultT:  # noqa: ASYNC109
-        """Wait until the run has ended, and return its final state.
+        """Wait until the run has ended, and return its result.
 
-        The state has the type of the graph's state where the handle knows the graph, and is the
-        stored form (dicts, lists, numbers, text) otherwise.
+        That is the final state of a graph, and what a workflow returned. It has its type where the
+        handle knows the graph, and is the stored form (dicts, lists, numbers, text) otherwise.
 
         Raises:
             RunFailed, RunCancelled, RunExpired, RunQuarantined: the run ended without a result.
@@ -135,20 +135,21 @@ class RunHandle(Generic[ResultT]):
     async def input(self) -> Any:
         """Return the input of the run, with the default values of fields that were left out.
 
-        Its type is that of `result`.
+        Its type is that of the graph's state or of the workflow's input, as for `result`.
 
         Raises:
             RunNotFound: there is no such run, or its journal is deleted.
         """
         await self._workers.wait_for_exit(self._key)
-        return self._typed(await states.read_input(self._kernel, self._key))
+        return await states.read_input(self._kernel, self._key, self._graph)
 
     async def state(self, *, at: str | None = None, branch: str = "") -> Any:
         """Return the state of the run after its last finished node, whatever its status.
 
         With the cursor of a history entry as ``at``, return the state after that entry. With a
         ``branch``, return the state as that branch sees it, in its stored form. Otherwise the type
-        of the state is that of `result`.
+        of the state is that of `result`; the state of a workflow is a dict with its ``input`` and,
+        after its end, its ``result``.
 
         Raises:
             RunNotFound: there is no such run, or its journal is deleted.
@@ -414,7 +415,7 @@ class RunHandle(Generic[ResultT]):
 
     def _typed(self, state: dict[str, Any]) -> Any:
         """Return a stored state in the type of the graph's state, if the graph is known."""
-        return state if self._graph is None else self._graph.check().result(state)
+        return state if self._graph is None else self._graph.check().typed_state(state)
 
     async def _drop_cached_head(self) -> None:
         """Forget the cached row of the run, which is about to change."""

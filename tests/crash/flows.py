@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
-from holdfast import Context, Graph, Retry, signal, tool
+from holdfast import Context, Graph, Retry, signal, tool, workflow
 from holdfast.clock import SystemClock
 from holdfast.engine.history.text_stream import TokenWriter
 from holdfast.model.invocation import Answer, Emit, Request
@@ -412,6 +412,13 @@ def _ten_calls(tools: list[Callable[..., Any]]) -> Callable[..., Awaitable[Trail
 
 
 ten_calls.node(_ten_calls([call_outside] * TEN), name="all")
+
+
+@workflow
+async def ten_calls_workflow(given: Trail, ctx: Context) -> Trail:
+    return {**given, **await _ten_calls([call_outside] * TEN)(given, ctx)}
+
+
 ten_calls_once.node(
     _ten_calls([tool(name=name, at_most_once=True)(call_outside) for name in TEN_CALLS]),
     name="all",

@@ -9,8 +9,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast import Graph, Holdfast
+import pytest
+
+from holdfast import Holdfast
 from holdfast.model.event import CallFinished, CallIntended, Event
+from holdfast.model.program import Program
 from holdfast.storage import open as open_store
 from tests.crash.flows import (
     DIE_AT,
@@ -21,6 +24,7 @@ from tests.crash.flows import (
     calls,
     ten_calls,
     ten_calls_once,
+    ten_calls_workflow,
 )
 from tests.crash.journals import check_history, journal_of
 from tests.crash.processes import ended, until, working
@@ -47,7 +51,7 @@ class Wreck(NamedTuple):
 
 
 @asynccontextmanager
-async def wrecked(url: str, graph: Graph, folder: Path) -> AsyncGenerator[Wreck, None]:
+async def wrecked(url: str, graph: Program, folder: Path) -> AsyncGenerator[Wreck, None]:
     """Let a worker die inside the call that makes half of all; read the journals."""
     half = len(RUNS) * TEN // 2
     async with asyncio.timeout(DEADLINE_SECONDS), Holdfast(url) as client:
@@ -63,15 +67,16 @@ async def wrecked(url: str, graph: Graph, folder: Path) -> AsyncGenerator[Wreck,
         yield Wreck(client, made, recorded, {(run, name_in(call)) for run, call in begun})
 
 
+@pytest.mark.parametrize("graph", [ten_calls, ten_calls_workflow], ids=["graph", "workflow"])
 async def test_only_calls_in_flight_are_made_again_and_under_their_keys(
-    tmp_path: Path, folder: Path
+    tmp_path: Path, folder: Path, graph: Program
 ) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"
-    async with wrecked(url, ten_calls, folder) as wreck:
+    async with wrecked(url, graph, folder) as wreck:
         in_flight = wreck.made - wreck.recorded
         assert wreck.recorded < wreck.made
         check_in_flight(in_flight)
-        async with working(url, ten_calls.name, **OPTIONS) as heir:
+        async with working(url, graph.name, **OPTIONS) as heir:
             await all_finish(wreck.client)
             heir.terminate()
             assert (await ended(heir))[0] == 0

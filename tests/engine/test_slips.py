@@ -42,7 +42,7 @@ def test_a_declaration_of_a_wrong_type_is_refused(told: str) -> None:
 
 
 async def test_a_worker_of_something_else_is_refused(hf: Holdfast) -> None:
-    with pytest.raises(HoldfastError, match="graphs must contain Graph objects, got 'g'"):
+    with pytest.raises(HoldfastError, match="graphs must contain graphs or workflows, got 'g'"):
         hf.worker("g")  # type: ignore[arg-type]
     with pytest.raises(HoldfastError, match="options must be WorkerOptions"):
         hf.worker([chain("g", 1, lambda number: {})], options={"concurrency": 3})  # type: ignore[arg-type]

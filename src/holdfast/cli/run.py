@@ -26,10 +26,10 @@ from holdfast.cli.run_reading import READING
 from holdfast.cli.targets import FORMS, load_graph
 from holdfast.cli.text import pretty, say, utc
 from holdfast.clock import SystemClock
-from holdfast.graph import Graph
 from holdfast.handle import RunHandle
 from holdfast.model.budget import Budget
 from holdfast.model.durations import hours, seconds
+from holdfast.model.program import Program
 from holdfast.model.run import OnBusy
 from holdfast.model.standing import standing
 
@@ -48,7 +48,9 @@ for _command in (*READING, ambiguous, budget, resolve):
     run.add_command(_command)
 
 
-def _load_graph_argument(context: click.Context, parameter: click.Parameter, target: str) -> Graph:
+def _load_graph_argument(
+    context: click.Context, parameter: click.Parameter, target: str
+) -> Program:
     """Import the graph before the store is opened, and outside of any event loop."""
     with show_errors():
         return load_graph(target)
@@ -94,7 +96,7 @@ def _load_graph_argument(context: click.Context, parameter: click.Parameter, tar
 async def start(
     holdfast: Holdfast,
     *,
-    graph: Graph,
+    graph: Program,
     input: Any,
     id: str | None,
     labels: dict[str, str],

@@ -172,7 +172,7 @@ async def history(
 async def _read_result(handle: RunHandle) -> Any:
     """Return the result of a finished run; None if it is no longer stored."""
     with suppress(RunNotFound):
-        return await handle.state()
+        return await handle.result()
     return None
 
 

@@ -16,26 +16,26 @@ from typing import Any, cast
 import click
 
 from holdfast.errors import InvalidRequest
-from holdfast.graph import Graph
 from holdfast.model.payload_limits import PayloadLimits
+from holdfast.model.program import Program
 
 __all__ = ["FORMS", "load_dict", "load_graph", "load_graphs", "load_limits"]
 
 FORMS = """\
-  package.module               all graphs in a module
-  package.module:attribute     one graph, or a list of them
-  flows/file.py                all graphs in a file
-  flows/file.py:attribute      one graph, or a list of them"""
+  package.module               all graphs and workflows in a module
+  package.module:attribute     one graph or workflow, or a list of them
+  flows/file.py                all graphs and workflows in a file
+  flows/file.py:attribute      one graph or workflow, or a list of them"""
 
 
-def load_graphs(targets: Sequence[str]) -> list[Graph]:
+def load_graphs(targets: Sequence[str]) -> list[Program]:
     """Import the graphs of all targets, each once, and check that they can run.
 
     Raises:
         click.ClickException: a target cannot be found, or two graphs have one name and version.
         InvalidGraph: a graph cannot be run.
     """
-    graphs: dict[tuple[str, int], Graph] = {}
+    graphs: dict[tuple[str, int], Program] = {}
     for target in targets:
         for graph in _load_target(target):
             graph.check()
@@ -46,7 +46,7 @@ def load_graphs(targets: Sequence[str]) -> list[Graph]:
     return list(graphs.values())
 
 
-def load_graph(target: str) -> Graph:
+def load_graph(target: str) -> Program:
     """Import the single graph that a target names.
 
     Raises:
@@ -124,27 +124,27 @@ def _get_attribute(module: ModuleType, source: str, attribute: str) -> Any:
     return value
 
 
-def _load_target(target: str) -> list[Graph]:
+def _load_target(target: str) -> list[Program]:
     source, attribute = _split_target(target)
     module = _import_source(source)
     if not attribute:
         values: list[Any] = list(vars(module).values())
-        graphs: list[Graph] = [value for value in values if isinstance(value, Graph)]
+        graphs: list[Program] = [value for value in values if isinstance(value, Program)]
         if not graphs:
             raise click.ClickException(f"there is no graph in {source}")
         return graphs
     return list(_graphs_in(_get_attribute(module, source, attribute), target))
 
 
-def _graphs_in(value: Any, target: str) -> Iterator[Graph]:
-    if isinstance(value, Graph):
+def _graphs_in(value: Any, target: str) -> Iterator[Program]:
+    if isinstance(value, Program):
         yield value
         return
     if not isinstance(value, Iterable):
         raise click.ClickException(f"{target} must be a graph or a list of them, got {value!r:.80}")
     empty = True
     for each in cast(Iterable[Any], value):
-        if not isinstance(each, Graph):
+        if not isinstance(each, Program):
             raise click.ClickException(f"{target} must contain only graphs, got {each!r:.80}")
         empty = False
         yield each

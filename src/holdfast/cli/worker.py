@@ -24,8 +24,8 @@ from holdfast.cli.text import say
 from holdfast.engine.worker.options import WorkerOptions
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import StoreError
-from holdfast.graph import Graph
 from holdfast.model.payload_limits import PayloadLimits
+from holdfast.model.program import Program
 
 __all__ = ["worker"]
 
@@ -171,7 +171,7 @@ def worker(
 
 
 async def _run_worker(
-    url: str, graphs: Sequence[Graph], options: WorkerOptions, settings: Mapping[str, Any]
+    url: str, graphs: Sequence[Program], options: WorkerOptions, settings: Mapping[str, Any]
 ) -> None:
     stop_requested = asyncio.Event()
     with _handle_signals(stop_requested.set):

@@ -2,5 +2,16 @@
 
 from holdfast.graph.graph import Graph
 from holdfast.graph.node import END, Node, escalate, fail, restart
+from holdfast.graph.workflow import Workflow, WorkflowDecorator, workflow
 
-__all__ = ["END", "Graph", "Node", "escalate", "fail", "restart"]
+__all__ = [
+    "END",
+    "Graph",
+    "Node",
+    "Workflow",
+    "WorkflowDecorator",
+    "escalate",
+    "fail",
+    "restart",
+    "workflow",
+]

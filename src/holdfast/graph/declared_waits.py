@@ -19,11 +19,20 @@ from typing import Any, Literal, TypeAlias, cast
 import msgspec
 
 from holdfast.errors import InvalidRequest
-from holdfast.graph.node import AnyFunction, Node
+from holdfast.graph.node import CONTEXT_NAMES, AnyFunction, Node
 from holdfast.model.conditions import Timer, timer
 from holdfast.model.durations import days, hours, milliseconds_of, minutes, seconds
 
-__all__ = ["DeclaredWait", "declared_waits"]
+__all__ = [
+    "DeclaredWait",
+    "declared_waits",
+    "names_of",
+    "parsed_function",
+    "plain_function",
+    "referenced",
+    "span_ms_of",
+    "span_text",
+]
 
 _WaitForm: TypeAlias = Literal["wait", "timer", "sleep", "pause"]
 
@@ -48,7 +57,7 @@ class DeclaredWait(msgspec.Struct, frozen=True):
 
     def warning(self, expires_in_ms: int) -> str:
         """Return for people what happens to it in a run that expires after that time."""
-        span, expires = _span_text(self.span_ms), _span_text(expires_in_ms)
+        span, expires = span_text(self.span_ms), span_text(expires_in_ms)
         does, then = _TEXTS[self.form]
         return f"node {self.node!r} {does} {span}, and the run expires after {expires}: {then}"
 
@@ -86,13 +95,14 @@ def declared_waits(nodes: Iterable[Node]) -> tuple[DeclaredWait, ...]:
 
 
 def _waits_in_code(function: AnyFunction) -> Iterator[tuple[_WaitForm, int]]:
-    function = _plain_function(function)
-    tree = _parsed(function)
+    function = plain_function(function)
+    tree = parsed_function(function)
     if tree is None:
         return
     parameters = [*tree.args.posonlyargs, *tree.args.args]
     contexts = {parameter.arg for parameter in parameters[1:3]}
-    names = _names_of(function)
+    contexts |= {parameter.arg for parameter in parameters[:1] if parameter.arg in CONTEXT_NAMES}
+    names = names_of(function)
     for call in ast.walk(tree):
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
             continue
@@ -109,9 +119,9 @@ def _waits_of_call(
     found: dict[_WaitForm, list[int | None]] = {}
     if method == "sleep":
         given = [*_keyword(call, "duration"), *call.args[:1]]
-        found["sleep"] = [_span_ms(each, names) for each in given]
+        found["sleep"] = [span_ms_of(each, names) for each in given]
     elif method in _WAITS:
-        found["wait"] = [_span_ms(each, names) for each in _keyword(call, "max_wait")]
+        found["wait"] = [span_ms_of(each, names) for each in _keyword(call, "max_wait")]
     if method == "wait_any":
         found["timer"] = [_timer_ms(each, names) for each in call.args]
     for form, spans in found.items():
@@ -128,17 +138,18 @@ def _timer_ms(condition: ast.expr, names: Mapping[str, Any]) -> int | None:
     """Return the length of a timer, made in the call or before; None if it is no such condition."""
     try:
         if not isinstance(condition, ast.Call):
-            made = _referenced(condition, names)
+            made = referenced(condition, names)
             return made.duration_ms if isinstance(made, Timer) else None
-        if _referenced(condition.func, names) is not timer:
+        if referenced(condition.func, names) is not timer:
             return None
     except LookupError:
         return None
     given = [*condition.args, *_keyword(condition, "duration")]
-    return _span_ms(given[0], names) if len(given) == 1 else None
+    return span_ms_of(given[0], names) if len(given) == 1 else None
 
 
-def _plain_function(function: AnyFunction) -> Any:
+def plain_function(function: AnyFunction) -> Any:
+    """Return the function as its code defines it, without wrappers."""
     while isinstance(function, functools.partial):
         function = cast(AnyFunction, function.func)
     if inspect.ismethod(function):
@@ -146,7 +157,8 @@ def _plain_function(function: AnyFunction) -> Any:
     return inspect.unwrap(function)
 
 
-def _parsed(function: Any) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+def parsed_function(function: Any) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """Return the syntax tree of a function; None if its source cannot be read."""
     if not inspect.isfunction(function):
         return None
     try:
@@ -157,7 +169,8 @@ def _parsed(function: Any) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
     return first if isinstance(first, ast.FunctionDef | ast.AsyncFunctionDef) else None
 
 
-def _names_of(function: Any) -> Mapping[str, Any]:
+def names_of(function: Any) -> Mapping[str, Any]:
+    """Return the objects that a function's code finds outside of it, by name."""
     cells: dict[str, Any] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
@@ -168,7 +181,8 @@ def _names_of(function: Any) -> Mapping[str, Any]:
     return {name: value for name, value in function.__globals__.items() if name not in own} | cells
 
 
-def _span_ms(expression: ast.expr, names: Mapping[str, Any]) -> int | None:
+def span_ms_of(expression: ast.expr, names: Mapping[str, Any]) -> int | None:
+    """Return the length of a duration of constants; None if it is something else."""
     try:
         return milliseconds_of(_constant(expression, names), "duration")
     except (ArithmeticError, InvalidRequest, LookupError, TypeError, ValueError):
@@ -185,32 +199,37 @@ def _constant(expression: ast.expr, names: Mapping[str, Any]) -> Any:
         case ast.Constant(value) if isinstance(value, int | float):
             return value
         case ast.Name() | ast.Attribute():
-            value = _referenced(expression, names)
+            value = referenced(expression, names)
             if isinstance(value, int | float | timedelta):
                 return value
         case ast.BinOp(left, op, right) if type(op) in _OPERATORS:
             return _OPERATORS[type(op)](_constant(left, names), _constant(right, names))
         case ast.Call(func, args, keywords):
-            if _referenced(func, names) in _UNITS:
+            if referenced(func, names) in _UNITS:
                 given = {str(word.arg): _constant(word.value, names) for word in keywords}
-                return _referenced(func, names)(*(_constant(arg, names) for arg in args), **given)
+                return referenced(func, names)(*(_constant(arg, names) for arg in args), **given)
         case _:
             pass
     raise LookupError
 
 
-def _referenced(expression: ast.expr, names: Mapping[str, Any]) -> Any:
-    """Return the object of a name, or of a name in a module."""
+def referenced(expression: ast.expr, names: Mapping[str, Any]) -> Any:
+    """Return the object of a name, or of a name in a module.
+
+    Raises:
+        LookupError: the expression is something else, or the name is not known.
+    """
     if isinstance(expression, ast.Name):
         return names[expression.id]
     if isinstance(expression, ast.Attribute):
-        module = _referenced(expression.value, names)
+        module = referenced(expression.value, names)
         if isinstance(module, types.ModuleType):
             return getattr(module, expression.attr, None)
     raise LookupError
 
 
-def _span_text(span_ms: int) -> str:
+def span_text(span_ms: int) -> str:
+    """Return a duration for people: ``3 days``."""
     for unit, size_ms in (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000)):
         if span_ms >= size_ms and span_ms % size_ms == 0:
             count = span_ms // size_ms

@@ -45,3 +45,7 @@ class FunctionProgram(Program[InputT, ResultT]):
 
         These are the fields that ``returned`` does not name.
         """
+
+    @abstractmethod
+    def unreturned_text(self, node: str, fields: list[str]) -> str:
+        """Return for people what becomes of such changes, and what to write instead."""

@@ -8,9 +8,9 @@ from holdfast.graph.node import Node
 from holdfast.graph.regions import Region, regions_of
 from holdfast.graph.wiring import ChoiceEdge, ForkEdge, Wiring
 
-__all__ = ["flowchart"]
+__all__ = ["END_ID", "START_ID", "escaped", "flowchart"]
 
-_START, _END = "start", "finish"
+START_ID, END_ID = "start", "finish"
 
 # Mermaid parses labels as Markdown and HTML, and has its own escapes for characters.
 _ESCAPES = str.maketrans(
@@ -19,17 +19,22 @@ _ESCAPES = str.maketrans(
 )
 
 
+def escaped(text: str) -> str:
+    """Return a text as a label in which Mermaid finds no markup."""
+    return text.translate(_ESCAPES)
+
+
 def flowchart(wiring: Wiring) -> str:
     """Return the flowchart. Dotted arrows are choices and stale pauses, thick ones are forks."""
     ids = {name: f"n{number}" for number, name in enumerate(_names(wiring))}
-    lines = ["flowchart TD", f"    {_START}((start))"]
+    lines = ["flowchart TD", f"    {START_ID}((start))"]
     lines += [f'    {key}["{_label(name, wiring.nodes.get(name))}"]' for name, key in ids.items()]
     regions = regions_of(wiring)[0]
     edges = [edge for name in ids for edge in _edges(name, ids, wiring, regions)]
-    if any(edge.endswith(f" {_END}") for edge in edges):
-        lines.append(f"    {_END}(((END)))")
+    if any(edge.endswith(f" {END_ID}") for edge in edges):
+        lines.append(f"    {END_ID}(((END)))")
     if wiring.start in ids:
-        lines.append(f"    {_START} --> {ids[wiring.start]}")
+        lines.append(f"    {START_ID} --> {ids[wiring.start]}")
     return "\n".join([*lines, *edges]) + "\n"
 
 
@@ -47,7 +52,7 @@ def _names(wiring: Wiring) -> Iterator[str]:
 
 
 def _label(name: str, node: Node | None) -> str:
-    text = name.translate(_ESCAPES)
+    text = escaped(name)
     if node is None:
         return f"{text}<br/>missing"
     marks = {"yes": "", "no": "<br/>not pausable", "blocking": "<br/>may wait"}
@@ -59,7 +64,7 @@ def _edges(
 ) -> Iterator[str]:
     edge = wiring.edges.get(name)
     if isinstance(edge, ForkEdge):
-        text = f'|"each of {edge.over.translate(_ESCAPES)}"|' if edge.over else ""
+        text = f'|"each of {escaped(edge.over)}"|' if edge.over else ""
         yield from (f"    {ids[name]} ==>{text} {ids[to]}" for to in edge.starts)
     elif name in wiring.nodes or name in wiring.edges:
         join = regions.get(name, Region()).join
@@ -68,7 +73,7 @@ def _edges(
             arrow = (
                 "-.->" if isinstance(edge, ChoiceEdge) else "==>" if to and to == join else "-->"
             )
-            yield f"    {ids[name]} {arrow} {_END if to is None else ids[to]}"
+            yield f"    {ids[name]} {arrow} {END_ID if to is None else ids[to]}"
     node = wiring.nodes.get(name)
     if node is not None and node.on_stale is not None and node.on_stale.node:
         action = "restart" if node.on_stale.action == "restart" else "escalate"

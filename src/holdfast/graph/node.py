@@ -15,6 +15,7 @@ from holdfast.errors import InvalidGraph
 from holdfast.model.policy import ONCE, OnStale, Pausable, Retry
 
 __all__ = [
+    "CONTEXT_NAMES",
     "END",
     "AnyFunction",
     "Node",
@@ -50,6 +51,9 @@ AnyFunction: TypeAlias = Callable[..., Any]
 
 Reference: TypeAlias = AnyFunction | str | Literal[_End.END]
 """A node, given by its function or its name; or END."""
+
+CONTEXT_NAMES = ("ctx", "context")
+"""A parameter with one of these names takes the context."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -131,7 +135,7 @@ def takes_context(function: AnyFunction) -> bool:
         return False
     second = list(inspect.signature(function).parameters.values())[1:2]
     has_default = any(parameter.default is not inspect.Parameter.empty for parameter in second)
-    return not has_default or second[0].name in ("ctx", "context")
+    return not has_default or second[0].name in CONTEXT_NAMES
 
 
 def takes_state(function: AnyFunction) -> bool:

@@ -192,6 +192,15 @@ class GraphProgram(FunctionProgram[InputT, ResultT]):
             return []  # what the node did to its state cannot be stored: it does not matter
         return [name for name in lost if name not in noise or noise[name] != changed[name]]
 
+    def unreturned_text(self, node: str, fields: list[str]) -> str:
+        """Return for people that changes to the state are lost."""
+        shown = ", ".join(f"{field!r:.80}" for field in fields[:8])
+        return (
+            f"node {node!r:.80} of graph {self.name!r:.80} changed {shown} of its state and did "
+            "not return it: the change is lost. Return the fields that changed, such as "
+            f"{{{fields[0]!r:.80}: …}}"
+        )
+
     @property
     def _plan(self) -> Plan:
         plan = self._declaration.plan

@@ -171,6 +171,14 @@ class Program(ABC, Generic[InputT, ResultT]):
         """The type of the input of a run; `msgspec.UNSET` if it is not known."""
         return msgspec.UNSET
 
+    @property
+    def wraps_values(self) -> bool:
+        """Whether a run's state is ``{"input": …, "result": …}``, as that of a function.
+
+        Otherwise the state begins as the input of the run, and is its result at the end.
+        """
+        return False
+
     def draw(self) -> str:
         """Return a Mermaid flowchart of the program; empty if it has none."""
         return ""
@@ -182,6 +190,10 @@ class Program(ABC, Generic[InputT, ResultT]):
             InvalidGraph: the program cannot be run.
         """
         return self
+
+    def admitted_input(self, input: Any) -> Any:
+        """Return the input of a start; ``input`` is None if the start gives none."""
+        return {} if input is None else input
 
     @abstractmethod
     def start(self, input: InputT, seed: str) -> Execution:
@@ -228,6 +240,22 @@ class Program(ABC, Generic[InputT, ResultT]):
     def retries_left(self, execution: Execution) -> int:
         """Return how many failures the run survives where it stands. Operators see this number."""
         return 0
+
+    def typed_input(self, state: dict[str, Any]) -> Any:
+        """Return what a caller gets as the input of a run that started with this state.
+
+        Raises:
+            InvalidState: the state does not fit the program.
+        """
+        return self.result(state)
+
+    def typed_state(self, state: dict[str, Any]) -> Any:
+        """Return what a caller gets as the state of a run, at any time.
+
+        Raises:
+            InvalidState: the state does not fit the program.
+        """
+        return self.result(state)
 
     def result(self, state: dict[str, Any]) -> ResultT:
         """Return what a caller gets as the result of a run that finished with this state.

@@ -178,6 +178,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens that its calls used."""
     nanodollars: int = 0
     """What its calls cost, in nanodollars."""
+    wrapped: bool = False
+    """Whether its state holds its input and its result as fields: see `Program.wraps_values`."""
 
     @property
     def seed(self) -> str:
@@ -312,7 +314,7 @@ ATTRIBUTES: dict[str, type] = {
         ("status", "generation", "first", "kept", "user", "node", "reason", "cancel", "pool",
          "into"), str
     ),
-    **dict.fromkeys(("freed", "spilled", "replaces", "children", "on_pause"), bool),
+    **dict.fromkeys(("freed", "spilled", "replaces", "children", "on_pause", "wrapped"), bool),
     **dict.fromkeys(("input_hash", "plain_hash"), bytes),
 }  # fmt: skip
 # A row never says ready: see engine/history/views.py.

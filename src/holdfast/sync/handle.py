@@ -53,10 +53,10 @@ class RunHandle(Generic[ResultT]):
         return self._handle.tenant
 
     def result(self, *, timeout: Duration | None = None) -> ResultT:
-        """Wait until the run has ended, and return its final state.
+        """Wait until the run has ended, and return its result.
 
-        The state has the type of the graph's state where the handle knows the graph, and is the
-        stored form (dicts, lists, numbers, text) otherwise.
+        That is the final state of a graph, and what a workflow returned. It has its type where the
+        handle knows the graph, and is the stored form (dicts, lists, numbers, text) otherwise.
 
         Raises:
             RunFailed, RunCancelled, RunExpired, RunQuarantined: the run ended without a result.
@@ -77,7 +77,7 @@ class RunHandle(Generic[ResultT]):
     def input(self) -> Any:
         """Return the input of the run, with the default values of fields that were left out.
 
-        Its type is that of `result`.
+        Its type is that of the graph's state or of the workflow's input, as for `result`.
 
         Raises:
             RunNotFound: there is no such run, or its journal is deleted.
@@ -89,7 +89,8 @@ class RunHandle(Generic[ResultT]):
 
         With the cursor of a history entry as ``at``, return the state after that entry. With a
         ``branch``, return the state as that branch sees it, in its stored form. Otherwise the type
-        of the state is that of `result`.
+        of the state is that of `result`; the state of a workflow is a dict with its ``input`` and,
+        after its end, its ``result``.
 
         Raises:
             RunNotFound: there is no such run, or its journal is deleted.

@@ -40,7 +40,8 @@ class RunOutcomes:
         # A quarantined run's own last failure is not why it is quarantined.
         failure = head.failure if status == "quarantined" else execution.failure
         node = head.node if status == "quarantined" else execution.ending_node
-        self.notify(head.key, RunOutcome(status, execution.state, failure, node))
+        outcome = RunOutcome(status, execution.state, failure, node, head.wrapped)
+        self.notify(head.key, outcome)
 
     def notify(self, run: RunKey, outcome: RunOutcome) -> None:
         """Tell the callers that wait for a run its outcome."""
@@ -125,4 +126,4 @@ class RunOutcomes:
         check_journal_kept(head)
         execution = (await load_journal(self._kernel, head)).execution
         node = execution.ending_node
-        return RunOutcome(head.status, execution.state, execution.failure, node)
+        return RunOutcome(head.status, execution.state, execution.failure, node, head.wrapped)

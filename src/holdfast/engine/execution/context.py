@@ -384,14 +384,16 @@ class Context:
         visit = self._visit
         visit.check_open()
         if not isinstance(graph, Program):
-            raise InvalidRequest(f"graph must be a Graph, got {graph!r:.80}", field="graph")
+            raise InvalidRequest(
+                f"graph must be a Graph or a @workflow, got {graph!r:.80}", field="graph"
+            )
         number, strand = self._children.next_number(), visit.strand
         if number in strand.children:
             return Child(self, strand.children[number], graph, self._requests)
         graph.check()
         wanted = ChildRequest(
             graph=graph,
-            prepared=await self._children.prepare_input(graph, {} if input is None else input),
+            prepared=await self._children.prepare_input(graph, graph.admitted_input(input)),
             branch=visit.branch,
             visit=visit.visit,
             number=number,

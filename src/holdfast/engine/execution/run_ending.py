@@ -52,7 +52,8 @@ class RunEnding:
         if in_memory is not None and claimed.execution.ending == status:
             claimed.owner.on_ended(claimed.head, claimed.execution, status)
             state, node = claimed.execution.state, claimed.execution.ending_node
-            in_memory.mark_ended(RunOutcome(status, state, failure, node))
+            wrapped = claimed.head.wrapped
+            in_memory.mark_ended(RunOutcome(status, state, failure, node, wrapped))
             claimed.claim.mark_released()
             return
         await claimed.persistence.store()

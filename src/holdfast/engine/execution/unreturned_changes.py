@@ -54,13 +54,4 @@ def warn_of_unreturned_changes(
     fields = program.unreturned_changes(execution, branch, state=state, returned=returned)
     if fields:
         _visits[key] = None
-        shown = ", ".join(f"{field!r:.80}" for field in fields[:8])
-        _log.warning(
-            "%s: node %.80r of graph %.80r changed %s of its state and did not return it: the "
-            "change is lost. Return the fields that changed, such as {%.80r: …}",
-            run.log_name,
-            node,
-            program.name,
-            shown,
-            fields[0],
-        )
+        _log.warning("%s: %s", run.log_name, program.unreturned_text(node, fields))

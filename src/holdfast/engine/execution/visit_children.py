@@ -107,7 +107,8 @@ class VisitChildren:
         report: dict[str, Any] = answer.payload if isinstance(answer, SignalTaken) else {}
         failure = None if report["failure"] is None else Failure(**report["failure"])
         # Only a child that did not finish names its node; those of older releases do not.
-        return RunOutcome(report["status"], report["state"], failure, report.get("node", ""))
+        node, wrapped = report.get("node", ""), report.get("wrapped", False)
+        return RunOutcome(report["status"], report["state"], failure, node, wrapped)
 
     async def poll(self, id: str, wait: Wait) -> None:
         """Ask whether a child has ended, unless its signal is here or is sure to come."""

@@ -19,6 +19,8 @@ from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.removal import is_freed_by, journal_not_kept
 from holdfast.errors import InvalidQuery, JournalDamaged
 from holdfast.model.execution import Execution
+from holdfast.model.function_state import input_value
+from holdfast.model.program import Program
 from holdfast.model.run import WaitPage
 from holdfast.model.signals import is_open_wait
 from holdfast.model.wait import Wait, with_group_about
@@ -31,19 +33,23 @@ _WaitOrder = tuple[int, str, int, str]
 _WAIT_ORDER = msgspec.json.Decoder(_WaitOrder)
 
 
-async def read_input(kernel: Kernel, run: RunKey) -> dict[str, Any]:
-    """Return the input of a run in its stored form.
+async def read_input(kernel: Kernel, run: RunKey, program: Program | None) -> Any:
+    """Return the input of a run, in its stored form if the program is not known.
 
     Raises:
         RunNotFound: there is no such run, or its journal is no longer stored.
         JournalDamaged: the input is missing or cannot be read.
+        InvalidState: the input does not fit the program.
     """
     head = await read_head_with_journal(kernel, run)
     try:
-        return await load_input(kernel, head)
+        state = await load_input(kernel, head)
     except JournalDamaged:
         await _check_not_freed(kernel, head)
         raise
+    if program is None:
+        return input_value(state, wrapped=head.wrapped)
+    return program.check().typed_input(state)
 
 
 async def read_state(

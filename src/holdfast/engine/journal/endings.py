@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.errors import RunCancelled, RunExpired, RunFailed, RunQuarantined, Unsuccessful
 from holdfast.model.event import Failure
+from holdfast.model.function_state import result_value
 from holdfast.model.program import Program
 from holdfast.model.traces import innermost_place, trace_note
 
@@ -29,10 +30,12 @@ class RunOutcome(msgspec.Struct, frozen=True):
     failure: Failure | None
     node: str = ""
     """The node at which the run failed or stopped; empty if it is not known."""
+    wrapped: bool = False
+    """Whether the result is a field of the state: see `Program.wraps_values`."""
 
 
 def result_of(id: str, outcome: RunOutcome, program: Program | None) -> Any:
-    """Return the result of a run that finished: its final state if the program is not known.
+    """Return the result of a run that finished: its stored form if the program is not known.
 
     Raises:
         RunFailed, RunCancelled, RunExpired, RunQuarantined: the run ended in another way.
@@ -50,7 +53,7 @@ def result_of(id: str, outcome: RunOutcome, program: Program | None) -> Any:
             error.add_note(note)
         raise error
     if program is None:
-        return outcome.state
+        return result_value(outcome.state, wrapped=outcome.wrapped)
     return program.check().result(outcome.state)
 
 

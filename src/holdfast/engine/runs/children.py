@@ -48,6 +48,7 @@ from holdfast.model.budget import BudgetLimits
 from holdfast.model.child import child_signal
 from holdfast.model.event import Failure
 from holdfast.model.execution import Execution
+from holdfast.model.function_state import RESULT
 from holdfast.model.program import Program
 from holdfast.records import run_writes
 from holdfast.records.child import child_entry_of, child_write
@@ -332,11 +333,15 @@ def _end_signal_id(head: Head, execution: Execution | None) -> str:
 def _end_payload(head: Head, execution: Execution | None) -> dict[str, Any]:
     ending = head.status if execution is None else execution.ending or head.status
     failure = head.failure if execution is None else execution.failure
+    state = execution.state if execution is not None and ending == "finished" else {}
     payload: dict[str, Any] = {
         "status": ending,
-        "state": execution.state if execution is not None and ending == "finished" else {},
+        "state": state,
         "failure": _failure_map(failure),
     }
+    if head.wrapped:
+        # The parent knows the input.
+        payload |= {"state": {RESULT: state.get(RESULT)}, "wrapped": True}
     if ending in TROUBLED:
         payload["node"] = head.node if execution is None else execution.ending_node
     return payload

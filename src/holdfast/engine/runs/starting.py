@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -26,6 +26,7 @@ from holdfast.graph.mismatch import TooLarge
 from holdfast.graph.value_sizes import check_size
 from holdfast.model.budget import BudgetLimits
 from holdfast.model.execution import Execution
+from holdfast.model.function_state import input_value
 from holdfast.model.names import POOL_LABEL
 from holdfast.model.program import Program
 from holdfast.model.run import OnBusy
@@ -127,10 +128,9 @@ async def prepare_input(
 
 def _prepare(graph: Program, input: Any, session: str | None, bytes_max: int) -> PreparedInput:
     execution = graph.start(input, "")
-    # Default values are not part of the hash: a later version of the graph may have others.
-    given = execution.state
-    if isinstance(input, Mapping):
-        given = {name: value for name, value in given.items() if name in input}
+    given = input_value(execution.state, wrapped=graph.wraps_values)
+    if isinstance(input, Mapping) and isinstance(given, dict):
+        given = _given_fields(cast(Mapping[Any, Any], input), cast(dict[str, Any], given))
     try:
         plain = encode(execution.state)
         check_size(execution.state, len(plain), bytes_max)
@@ -141,6 +141,24 @@ def _prepare(graph: Program, input: Any, session: str | None, bytes_max: int) ->
     plain_hash = canonical_hash([graph.name, None, given])
     hash = plain_hash if session is None else canonical_hash([graph.name, session, given])
     return PreparedInput(execution, compress(plain), hash, plain_hash, len(plain))
+
+
+def _given_fields(input: Mapping[Any, Any], stored: dict[str, Any]) -> dict[str, Any]:
+    """Return the stored fields of an input that its caller gave, for the hash.
+
+    Default values are left out: a later version of the program may have others. If the caller
+    uses another name of a field, such as an alias, all fields count.
+    """
+    if not all(name in stored for name in input):
+        return stored
+    return {name: value for name, value in stored.items() if name in input}
+
+
+def _packed_answer(graph: Program, prepared: PreparedInput) -> bytes:
+    """Return the input as it is packed if it answers the wait of another run."""
+    if not graph.wraps_values:
+        return prepared.packed
+    return compress(encode(input_value(prepared.execution.state, wrapped=True)))
 
 
 def _too_large_error(error: TooLarge) -> PayloadTooLarge:
@@ -194,7 +212,7 @@ async def start_prepared(
             admission = QueueAdmission(
                 head.session_queue,
                 request.on_busy,
-                prepared.packed,
+                _packed_answer(graph, prepared),
                 lambda head: write_input(kernel, head, prepared.packed),
             )
             head = await start_in_queue(kernel, workers, head, admission)
@@ -365,6 +383,7 @@ async def _build_head(
         budget=request.budget,
         payer=request.payer,
         on_pause=request.on_pause,
+        wrapped=graph.wraps_values,
         plain_hash=_key_hash(request, prepared, user) if request.on_pause else b"",
     )
 

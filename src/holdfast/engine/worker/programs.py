@@ -26,7 +26,7 @@ class Programs:
         for graph in _listed(graphs):
             if not isinstance(graph, Program):
                 raise InvalidRequest(
-                    f"graphs must contain Graph objects, got {graph!r:.80}", field="graphs"
+                    f"graphs must contain graphs or workflows, got {graph!r:.80}", field="graphs"
                 )
             versions = self._versions.setdefault(graph.check().name, {})
             if versions.setdefault(graph.version, graph) is not graph:
