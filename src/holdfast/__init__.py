@@ -6,6 +6,7 @@ from holdfast.app import Holdfast
 from holdfast.engine.effects.savings import Saved
 from holdfast.engine.execution.agents import Agent, Conversation, agent
 from holdfast.engine.execution.context import Context
+from holdfast.engine.history.run_stream import RunStream
 from holdfast.engine.worker.health import WorkerHealth
 from holdfast.engine.worker.options import WorkerOptions
 from holdfast.engine.worker.worker import Worker
@@ -64,6 +65,7 @@ __all__ = [
     "RunFilter",
     "RunHandle",
     "RunPage",
+    "RunStream",
     "Saved",
     "SessionQueueEntry",
     "SetAsideSignal",

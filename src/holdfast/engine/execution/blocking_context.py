@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from holdfast.engine.effects.call_options import BlockingCaller
 from holdfast.engine.execution.conditions import ChildCondition
 from holdfast.engine.execution.context import Child, Context
-from holdfast.engine.execution.visit import Visit
+from holdfast.engine.execution.visit import Visit, VisitClosed
 from holdfast.model.budget import Budget
 from holdfast.model.conditions import Timer, WaitAnswer
 from holdfast.model.durations import Duration
 from holdfast.model.invocation import Answer
+from holdfast.model.node_progress import validated_progress
 from holdfast.model.policy import Retry
 from holdfast.model.program import Program
 from holdfast.model.quota import Quota
@@ -36,6 +39,8 @@ class BlockingContext:
         self._context = context
         self._loop = asyncio.get_running_loop()
         self._threads = visit.external.threads
+        # The last report that the event loop has not taken yet.
+        self._reported: deque[tuple[float | None, str, bool]] = deque(maxlen=1)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
@@ -62,6 +67,19 @@ class BlockingContext:
     def heartbeat(self) -> None:
         """Do as `Context.heartbeat` does."""
         self._loop.call_soon_threadsafe(self._context.heartbeat)
+
+    def progress(self, fraction: float | None, message: str = "", *, stream: bool = False) -> None:
+        """Do as `Context.progress` does."""
+        validated_progress(fraction, message)
+        is_expected = bool(self._reported)
+        self._reported.append((fraction, message, stream))
+        if not is_expected:
+            self._loop.call_soon_threadsafe(self._report_progress)
+
+    def _report_progress(self) -> None:
+        with suppress(IndexError, VisitClosed):  # the node may have ended meanwhile
+            fraction, message, stream = self._reported.pop()
+            self._context.progress(fraction, message, stream=stream)
 
     def model(self, name: str, messages: Any, **options: Any) -> Answer:
         """Do as `Context.model` does."""

@@ -20,6 +20,7 @@ from holdfast.engine.execution.claimed_run import ClaimedRun
 from holdfast.engine.execution.external_effects import ExternalEffects
 from holdfast.engine.execution.failure_report import failure_report
 from holdfast.engine.execution.journal_session import JournalConflict
+from holdfast.engine.execution.live_reports import report_node_started, report_resumed
 from holdfast.engine.execution.performer import perform
 from holdfast.engine.execution.run_ending import RunEnding
 from holdfast.engine.execution.run_exit import RunExit
@@ -69,6 +70,8 @@ class Driver:
     async def drive(self) -> None:
         """Drive the run until it pauses or ends, or this worker loses it."""
         self._task = asyncio.current_task()
+        if self.claimed.kernel.live.is_followed(self.claimed.head.key):
+            report_resumed(self.claimed)
         try:
             with suppress(ClaimLost):
                 while not self.claimed.claim.released:
@@ -284,6 +287,8 @@ class Driver:
         alone, signals = not claimed.claim.in_node, claimed.inbox.signals
         if alone:
             claimed.claim.enter_node()
+        if claimed.kernel.live.is_followed(claimed.head.key):
+            report_node_started(visit)
         try:
             return await perform(effect, self._program, claimed.execution, visit)
         except Paused:
