@@ -16,6 +16,7 @@ from holdfast.handle import RunHandle
 from holdfast.model.budget import Budget
 from holdfast.model.conditions import WaitAnswer, timer
 from holdfast.model.durations import days, hours, minutes, seconds
+from holdfast.model.hooks import AttemptFailure, Hooks
 from holdfast.model.invocation import Answer, Model
 from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.policy import Retry
@@ -46,6 +47,7 @@ __all__ = [
     "Agent",
     "AmbiguousCall",
     "Answer",
+    "AttemptFailure",
     "Budget",
     "BulkProgress",
     "Context",
@@ -54,6 +56,7 @@ __all__ = [
     "HistoryEntry",
     "HistoryPage",
     "Holdfast",
+    "Hooks",
     "Model",
     "ModelPrice",
     "Node",

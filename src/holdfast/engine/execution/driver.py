@@ -218,7 +218,7 @@ class Driver:
         report = failure_report(self.claimed, self._program, branch="", events=events)
         await self.claimed.journal.write(events)
         if report is not None:  # it cannot continue there
-            report.log()
+            report.announce()
 
     def _retry_events(self, retry: RetryRequest) -> tuple[Event, ...]:
         """Return the program's events for a retry; waits ask again unless the request says no."""
@@ -338,7 +338,7 @@ class Driver:
             failed = Raised(failure_of(error), error, outcome.spent_ms)
             return await self._commit(branch, failed, alone=alone)
         if report is not None:
-            report.log()
+            report.announce()
         return None
 
     # --- what branches need: see BranchDriver -----------------------------------------------------
@@ -368,7 +368,7 @@ class Driver:
         await claimed.journal.write(events)
         claimed.waits.forget_ended(claimed.execution)
         if report is not None:
-            report.log()
+            report.announce()
 
     async def poll_inbox(self) -> None:
         self.signal_arrived.clear()

@@ -121,6 +121,9 @@ class Drivers:
         if not driver.claimed.claim.released:
             self._owner.may_own_strays = True
             self._owner.counts["lost"] += 1
+        self._owner.hooks.on_driver_done(
+            driver.claimed.head, released=driver.claimed.claim.released
+        )
         driver.claimed.persistence.notify_starter()
         successor = self._next_claims.pop(run, None)
         if successor is not None and _is_later_claim(successor[0], driver.claimed.head):
