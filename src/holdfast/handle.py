@@ -267,7 +267,7 @@ class RunHandle:
             self._key,
             after=parse_event_cursor(after, field="after"),
             follow=follow,
-            node_of=self._workers.node_of if ephemeral else None,
+            drivers=self._workers if ephemeral else None,
         )
         return RunStream(source)
 

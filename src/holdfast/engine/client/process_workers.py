@@ -68,6 +68,10 @@ class ProcessWorkers:
         """Return whether one of the workers drives the run."""
         return any(worker.drivers.has_driver(run) for worker in self._workers)
 
+    def has_worker(self, id: str | None) -> bool:
+        """Return whether one of the workers has that name."""
+        return id is not None and any(worker.id == id for worker in self._workers)
+
     def node_of(self, run: RunKey) -> str | None:
         """Return the node at which a run stands in one of the workers; None if none drives it."""
         nodes = (worker.drivers.node_of(run) for worker in self._workers)

@@ -18,7 +18,7 @@ from holdfast.engine.history.views import run_of
 from holdfast.model.node_progress import NodeProgress, validated_progress
 from holdfast.model.run import HistoryEntry
 
-__all__ = ["VisitProgress", "report_node_started", "report_paused", "report_resumed"]
+__all__ = ["VisitProgress", "report_node_started", "report_released", "report_resumed"]
 
 
 def report_node_started(visit: Visit) -> None:
@@ -38,9 +38,11 @@ def report_resumed(claimed: ClaimedRun) -> None:
     _publish(claimed, resumed_entry(claimed.head.node, at_ms=claimed.head.updated_ms))
 
 
-def report_paused(claimed: ClaimedRun) -> None:
-    """Report that the row says what the run waits for."""
-    _publish(claimed, paused_entry(run_of(claimed.head, user=None, now_ms=claimed.now_ms())))
+def report_released(claimed: ClaimedRun) -> None:
+    """Report what a run waits for, if it waits; call it when its driver has ended."""
+    run = run_of(claimed.head, user=None, now_ms=claimed.now_ms())
+    if run.status == "waiting":
+        _publish(claimed, paused_entry(run))
 
 
 class VisitProgress:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from holdfast.display import get_logger
 from holdfast.engine.execution.claimed_run import ClaimedRun
-from holdfast.engine.execution.live_reports import report_paused
 from holdfast.engine.execution.run_ending import RunEnding
 from holdfast.engine.execution.waits import wait_due_ms
 from holdfast.engine.runs.session_turns import needs_turn, prune_earlier, replace_earlier
@@ -120,8 +119,6 @@ class RunExit:
             await claimed.inbox.reload_after_conflict(failed)
             return False
         claimed.claim.mark_released()
-        if claimed.kernel.live.is_followed(claimed.head.key):
-            report_paused(claimed)
         return True
 
     async def _store_excess_waits(self, waits: tuple[Wait, ...]) -> tuple[Wait, ...]:

@@ -7,8 +7,8 @@ them from the row and the records that it reads anyway, so it misses what passes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 import msgspec
 
@@ -26,6 +26,7 @@ from holdfast.records.times import utc_datetime
 __all__ = [
     "KINDS",
     "EphemeralEvents",
+    "LocalDrivers",
     "node_started_entry",
     "paused_entry",
     "progress_entry",
@@ -36,16 +37,29 @@ KINDS = ("snapshot", "started", "node_started", "paused", "resumed", "progress",
 """The kinds of events that are not recorded."""
 
 
+class LocalDrivers(Protocol):
+    """The drivers of runs in this process, whose reports need not be derived from rows."""
+
+    def has_claimed(self, run: RunKey) -> bool:
+        """Return whether a run has a driver here."""
+        ...
+
+    def has_worker(self, id: str | None) -> bool:
+        """Return whether a worker of this process has that name."""
+        ...
+
+    def node_of(self, run: RunKey) -> str | None:
+        """Return the node at which a run stands here; None if it has no driver."""
+        ...
+
+
 class EphemeralEvents:
     """What one follower gets besides the recorded events: each change once, never an older one."""
 
-    def __init__(
-        self, kernel: Kernel, feed: Feed, *, node_of: Callable[[RunKey], str | None]
-    ) -> None:
-        """``node_of`` returns the node of a run that this process drives, and None for others."""
+    def __init__(self, kernel: Kernel, feed: Feed, drivers: LocalDrivers) -> None:
         self._kernel = kernel
         self._feed = feed
-        self._node_of = node_of
+        self._drivers = drivers
         # The epoch grows with every claim and every pause: an older event is not news.
         self._epoch = -1
         self._is_paused = False
@@ -84,13 +98,13 @@ class EphemeralEvents:
     async def observe(self, head: Head) -> list[HistoryEntry]:
         """Return what the row tells that the follower does not know yet."""
         found: list[HistoryEntry] = []
-        is_local = self._node_of(head.key) is not None
-        if self._feed.dropped:
+        is_elsewhere = head.owner is not None and not self._drivers.has_worker(head.owner)
+        if self._feed.dropped and not self._feed.has_unread:
             self._feed.dropped = False
             found.append(self._snapshot(head))
         elif head.epoch > self._epoch and head.status not in ENDED:
-            found += self._changes(head, is_local=is_local)
-        if head.owner is not None and not is_local:
+            found += self._changes(head, is_elsewhere=is_elsewhere)
+        if is_elsewhere:
             if self._next_node is not None:
                 now = self._kernel.clock.now_ms()
                 found.append(node_started_entry(self._next_node, at_ms=now, attempt=1))
@@ -104,16 +118,17 @@ class EphemeralEvents:
         details = {"status": run.status, "failure": _failure_of(run), "into": run.into}
         return _entry("ended", head.updated_ms, node=run.node or None, details=details)
 
-    def _changes(self, head: Head, *, is_local: bool) -> Iterator[HistoryEntry]:
+    def _changes(self, head: Head, *, is_elsewhere: bool) -> Iterator[HistoryEntry]:
         run = self._run_of(head)
         if run.status == "waiting":
-            self._epoch, self._is_paused = head.epoch, True
-            yield paused_entry(run)
+            if not self._drivers.has_claimed(head.key):  # otherwise its driver reports it soon
+                self._epoch, self._is_paused = head.epoch, True
+                yield paused_entry(run)
         elif head.owner is not None:
             was_paused, self._is_paused, self._epoch = self._is_paused, False, head.epoch
             if was_paused:
                 yield resumed_entry(head.node, at_ms=head.updated_ms)
-                if not is_local:
+                if is_elsewhere:
                     yield node_started_entry(head.node, at_ms=head.updated_ms)
 
     def _snapshot(self, head: Head) -> HistoryEntry:
@@ -129,7 +144,7 @@ class EphemeralEvents:
             "failure": _failure_of(run),
             "progress": [_shown_progress(each) for each in self._kernel.live.progress_of(head.key)],
         }
-        node = self._node_of(head.key) or run.node
+        node = self._drivers.node_of(head.key) or run.node
         return _entry("snapshot", self._kernel.clock.now_ms(), node=node or None, details=details)
 
     def _run_of(self, head: Head) -> Run:

@@ -7,12 +7,12 @@ valid in every process.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from typing import Any
 
 from holdfast.engine.history.cursors import EventCursor
-from holdfast.engine.history.ephemeral import EphemeralEvents
+from holdfast.engine.history.ephemeral import EphemeralEvents, LocalDrivers
 from holdfast.engine.history.prompts import (
     CallPlace,
     Prompts,
@@ -74,11 +74,11 @@ async def stream_events(
     *,
     after: EventCursor | None,
     follow: bool,
-    node_of: Callable[[RunKey], str | None] | None = None,
+    drivers: LocalDrivers | None = None,
 ) -> AsyncGenerator[HistoryEntry | None, None]:
     """Yield the events of a run; with ``follow``, also new ones until the run has ended.
 
-    It yields None when it has read the row and checked the cursor. With ``node_of`` it also yields
+    It yields None when it has read the row and checked the cursor. With ``drivers`` it also yields
     events that are not recorded: see `EphemeralEvents`.
 
     Raises:
@@ -87,7 +87,7 @@ async def stream_events(
         JournalDamaged: a record is missing or cannot be read.
     """
     feed = Feed()
-    live = None if node_of is None else EphemeralEvents(kernel, feed, node_of=node_of)
+    live = None if drivers is None else EphemeralEvents(kernel, feed, drivers)
     poll_seconds = _POLL_FIRST_SECONDS
     with kernel.notifier.subscribe(run, feed), _follow_live(kernel, run, feed, live):
         head = await read_head_with_journal(kernel, run)

@@ -35,6 +35,11 @@ class Feed(asyncio.Event):
         self._unread: dict[object, tuple[int, int, HistoryEntry]] = {}
         self._added = 0
 
+    @property
+    def has_unread(self) -> bool:
+        """Whether there are events that the follower has not taken."""
+        return bool(self._unread)
+
     def set(self) -> None:
         """Note that the run has changed, and wake the follower."""
         self.run_changed = True
