@@ -123,7 +123,7 @@ async def test_followers_cost_no_write_units(house: House, hf: Holdfast) -> None
         await hf.start(graph, id="alone")
         await reached(hf, "alone", "waiting")
         await hf.run("alone").signal("decision", "yes")
-        await hf.run("alone").result(timeout=WAIT_SECONDS_MAX)
+        await hf.run("alone").until("finished", timeout=WAIT_SECONDS_MAX)
         alone = run_units(hf)
         await hf.start(graph, id="followed")
         await follow_decision(hf, "followed")
