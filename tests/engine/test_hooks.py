@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import AttemptFailure, Hooks, Retry, Run, signal
+from holdfast import AttemptFailure, Graph, Hooks, Retry, Run, signal
 from holdfast.engine.worker import hook_calls
 from holdfast.errors import InvalidRequest, NodeError, RunFailed
 from tests.engine.support import WAIT_SECONDS_MAX, Gate, House, chain, kill
@@ -69,8 +69,8 @@ async def test_a_failed_attempt_is_told_with_what_follows(house: House) -> None:
     async def breaks(state: Any) -> Any:
         raise NodeError("no paper")
 
-    graph = chain("broken", 1, dict, node0=breaks)
-    graph = _with_retry(graph.name, breaks)
+    graph = Graph("broken", dict)
+    graph.node(name="node0", retry=Retry(attempts=2, first_seconds=0))(breaks)
     async with house.worker(hf, graph):
         run = await hf.start(graph, id="doc-42")
         with pytest.raises(RunFailed):
@@ -82,14 +82,6 @@ async def test_a_failed_attempt_is_told_with_what_follows(house: House) -> None:
     assert (last.attempt, last.retried, last.retry_at) == (2, False, None)
     assert [name for name, _ in calls.made] == ["failure", "failure", "end"]
     assert calls.made[-1][1].status == "failed"
-
-
-def _with_retry(name: str, node: Any) -> Any:
-    from holdfast import Graph
-
-    graph = Graph(name, dict)
-    graph.node(name="node0", retry=Retry(attempts=2, first_seconds=0))(node)
-    return graph
 
 
 async def test_every_kind_of_end_is_told(house: House) -> None:
@@ -248,5 +240,5 @@ def test_wrong_hooks_are_refused(given: dict[str, Any], told: str) -> None:
 
 
 async def test_something_else_than_hooks_is_refused(house: House) -> None:
-    with pytest.raises(InvalidRequest, match="hooks must be Hooks, got {}"):
+    with pytest.raises(InvalidRequest, match=r"hooks must be Hooks, got \{\}"):
         house.open(hooks={})
