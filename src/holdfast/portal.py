@@ -30,7 +30,7 @@ class _Stream(Protocol[T_co]):
 
     def aclose(self) -> Coroutine[Any, Any, None]: ...
 
-    async def __aenter__(self) -> object: ...
+    def open(self) -> Coroutine[Any, Any, object]: ...
 
 
 class Portal:
@@ -179,13 +179,24 @@ class Portal:
 class BlockingStream(Generic[T]):
     """The events or the text of a run: ``for entry in run.events(): …``
 
-    ``with run.events() as stream: …`` raises before the block if the run or the cursor is unknown,
-    and closes the stream after it. Otherwise the first item raises, and `close` closes the stream.
+    ``with run.events() as stream: …`` opens the stream before the block and closes it after it. A
+    web handler opens it with `open` before it answers, so that an unknown run or cursor is an error
+    and not an empty page. Without both, the first item opens the stream.
     """
 
     def __init__(self, portal: Portal, source: _Stream[T]) -> None:
         self._portal = portal
         self._source = source
+
+    def open(self) -> Self:
+        """Read the run now, and return the stream; to open it again does nothing.
+
+        Raises:
+            RunNotFound: there is no such run, or what the stream reads is deleted.
+            InvalidQuery: the cursor is not one of this run.
+        """
+        self._portal.call(_open_source, self._source)
+        return self
 
     def close(self) -> None:
         """Stop following the run."""
@@ -207,8 +218,7 @@ class BlockingStream(Generic[T]):
         return yielded.item
 
     def __enter__(self) -> Self:
-        self._portal.call(_open_source, self._source)
-        return self
+        return self.open()
 
     def __exit__(
         self,
@@ -231,7 +241,7 @@ class _Closable(Protocol):
 
 
 async def _open_source(source: _Stream[Any]) -> None:
-    await source.__aenter__()
+    await source.open()
 
 
 async def _next_item(source: _Stream[T] | AsyncGenerator[T, None]) -> _Yielded[T] | None:

@@ -105,7 +105,7 @@ async def test_a_run_that_ended_otherwise_raises_what_became_of_it(
         cancelled = await hf.start(ASKING, id="cancelled")
         await until(cancelled, "waiting")
         waiting = asyncio.ensure_future(until(cancelled, "finished"))
-        await asyncio.wait({waiting}, seconds=0)
+        await asyncio.wait({waiting}, timeout=0)
         await cancelled.cancel("ordered twice")
         with pytest.raises(RunCancelled, match="was cancelled: ordered twice"):
             await waiting

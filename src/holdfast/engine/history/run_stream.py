@@ -14,15 +14,27 @@ T = TypeVar("T")
 class RunStream(Generic[T]):
     """The events or the text of a run: ``async for entry in run.events(): …``
 
-    ``async with run.events() as stream: …`` reads the run before the block: an unknown run or
-    cursor raises there, before a web page has been answered. It closes the stream after the block.
-    Without it the first item raises, and `aclose` closes the stream.
+    ``async with run.events() as stream: …`` opens the stream before the block and closes it after
+    it. A web handler opens it with `open` before it answers, so that an unknown run or cursor is an
+    error and not an empty page. Without both, the first item opens the stream.
     """
 
     def __init__(self, source: AsyncGenerator[T | None, None]) -> None:
         """``source`` yields None when it has read the run, and then the items."""
         self._source = source
         self._is_open = False
+
+    async def open(self) -> Self:
+        """Read the run now, and return the stream; to open it again does nothing.
+
+        Raises:
+            RunNotFound: there is no such run, or what the stream reads is deleted.
+            InvalidQuery: the cursor is not one of this run.
+        """
+        if not self._is_open:
+            self._is_open = True  # a source that has raised stays closed
+            await anext(self._source, None)
+        return self
 
     async def aclose(self) -> None:
         """Stop following the run."""
@@ -32,14 +44,13 @@ class RunStream(Generic[T]):
         return self
 
     async def __anext__(self) -> T:
-        await self._open()
+        await self.open()
         while (item := await anext(self._source)) is None:
             pass
         return item
 
     async def __aenter__(self) -> Self:
-        await self._open()
-        return self
+        return await self.open()
 
     async def __aexit__(
         self,
@@ -48,8 +59,3 @@ class RunStream(Generic[T]):
         traceback: TracebackType | None,
     ) -> None:
         await self.aclose()
-
-    async def _open(self) -> None:
-        if not self._is_open:
-            self._is_open = True  # a source that has raised stays closed
-            await anext(self._source, None)
