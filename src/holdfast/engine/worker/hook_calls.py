@@ -96,7 +96,6 @@ class HookCalls:
         for task in left:
             task.cancel()
         if left:
-            _log.warning("%d calls of hooks were cut off, because the process stops", len(left))
             await asyncio.gather(*left, return_exceptions=True)
         if self._threads is not None:
             self._threads.shutdown(wait=False)
@@ -124,6 +123,8 @@ class HookCalls:
                     run = run_of(head, user=user, now_ms=self._kernel.clock.now_ms())
                     await self._call_hook(partial(hook, run, *more), hook)
             except asyncio.CancelledError:
+                message = "%s: %s was cut off, because the process stops"
+                _log.warning(message, head.key.log_name, name)
                 raise
             except BaseException as error:
                 if timeout.expired():
