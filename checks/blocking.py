@@ -224,6 +224,8 @@ def _names_used(
                 imports.add(f"from holdfast.sync.{_FILES[name]} import {name}")
         elif name == "AsyncGenerator":
             imports.add("from collections.abc import Generator")
+        elif name == "RunStream":
+            imports.add("from holdfast.portal import BlockingStream")
         elif constant is not None and name not in constants:
             constants[name] = ast.unparse(constant)
             pending += [each.id for each in ast.walk(constant.value) if isinstance(each, ast.Name)]
@@ -303,6 +305,8 @@ def _body(twin: Twin, function: Function, *, overloaded: bool) -> str:
         return call
     if returned.startswith("AsyncGenerator["):
         return f"return self._portal.iterate({arguments})"
+    if returned.startswith("RunStream["):
+        return f"return self._portal.open_stream({arguments})"
     made = f"{inner}({_passed(function)})"
     return f"self._portal.check()\nreturn {twin_returned}(self._portal, {made})"
 
@@ -314,6 +318,7 @@ def _is_overload(function: Function) -> bool:
 def _signature(function: Function) -> str:
     returned = "None" if function.returns is None else ast.unparse(function.returns)
     returned = re.sub(r"^AsyncGenerator\[(.+), None\]$", r"Generator[\1, None, None]", returned)
+    returned = re.sub(r"^RunStream\[", "BlockingStream[", returned)
     decorators = "".join(f"@{ast.unparse(each)}\n" for each in function.decorator_list)
     return f"{decorators}def {function.name}({ast.unparse(function.args)}) -> {returned}:"
 
@@ -329,6 +334,8 @@ def _passed(function: Function) -> str:
     """Return the arguments with which a function of the same parameters is called."""
     given = function.args
     passed = [each.arg for each in (*given.posonlyargs, *given.args)][1:]
+    if given.vararg is not None:
+        passed.append(f"*{given.vararg.arg}")
     passed += [f"{each.arg}={each.arg}" for each in given.kwonlyargs]
     if given.kwarg is not None:
         passed.append(f"**{given.kwarg.arg}")

@@ -16,8 +16,7 @@ import tempfile
 from collections.abc import Callable
 from typing import NoReturn, TypedDict
 
-from holdfast import Context, Graph, Holdfast, RunHandle, signal
-from holdfast.clock import SystemClock
+from holdfast import Context, Graph, Holdfast, signal
 from holdfast.storage import PRICES
 
 INPUT = {"uri": "s3://scans/doc-42.pdf"}
@@ -122,12 +121,6 @@ def start_and_kill(url: str) -> tuple[list[str], float]:
 # --- the process that goes on ---------------------------------------------------------------------
 
 
-async def until_it_waits(run: RunHandle) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while (await run.get()).status != "waiting":
-            await SystemClock().sleep(0.05)
-
-
 async def go_on(url: str, units_before: float) -> None:
     begun: list[str] = []
     graph = document_graph(begun.append)
@@ -137,7 +130,7 @@ async def go_on(url: str, units_before: float) -> None:
         print(f"2. Its row still says: {row.status}, held by worker {row.owner}.")
 
         async with hf.worker([graph], lease_seconds=4 * LEASE_SECONDS):
-            await until_it_waits(run)
+            await run.until("waiting", timeout=PATIENCE_SECONDS)
         print(f"3. Another process took it over and ran: {', '.join(begun)}.")
         assert not {"fetch", "read", "extract"} & {*begun}, begun
 

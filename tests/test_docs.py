@@ -9,10 +9,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from holdfast import errors
+from holdfast.engine.history import ephemeral, views
+from holdfast.model.event import Event
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -104,10 +107,26 @@ def test_there_are_examples() -> None:
         f"docs/guides/{name}.md"
         for name in (
             *("branches", "budgets", "calls", "graphs", "models", "pausing", "quotas", "runs"),
-            *("sessions", "storage", "workers"),
+            *("events", "sessions", "storage", "workers"),
         )
     }
     assert {"README.md", *guides} <= pages
+
+
+def test_the_guide_has_every_kind_of_event_with_its_details() -> None:
+    guide = (ROOT / "docs" / "guides" / "events.md").read_text()
+    row = re.compile(r"^\| `(\w+)` \| (recorded|ephemeral) \|[^|]*\|([^|]*)\|$", re.MULTILINE)
+    found = row.findall(guide)
+    shown = {(kind, how): set(re.findall(r"`(\w+)`", details)) for kind, how, details in found}
+    assert len(shown) == len(found)
+    recorded = {
+        (str(event.__struct_config__.tag), "recorded"): {*event.__struct_fields__}
+        - {"at_ms", "node"}
+        for event in get_args(Event)
+        if event.__struct_config__.tag not in views._HIDDEN_KINDS
+    }
+    assert {key: names for key, names in shown.items() if key[1] == "recorded"} == recorded
+    assert {kind for kind, how in shown if how == "ephemeral"} == set(ephemeral.KINDS)
 
 
 MAIL, WAIT, ARCHIVE = 'print("mailing"', "await ctx.wait(", 'print("archiving"'

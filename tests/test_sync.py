@@ -121,6 +121,9 @@ def test_the_faces_have_the_same_parameters(
 def blocking_signature(function: Callable[..., Any]) -> inspect.Signature:
     """Return the signature of an asynchronous function, were it a blocking one."""
     signature = inspect.signature(function)
+    if str(signature.return_annotation).startswith("RunStream["):
+        returned = signature.return_annotation.replace("RunStream", "BlockingStream")
+        return signature.replace(return_annotation=returned)
     if not str(signature.return_annotation).startswith("AsyncGenerator["):
         return signature
     returned = re.sub(

@@ -11,6 +11,7 @@ from holdfast.engine.execution.agents import Agent, Conversation, QuestionOption
 from holdfast.engine.execution.blocking_context import BlockingChild, BlockingContext
 from holdfast.engine.execution.conditions import ChildCondition
 from holdfast.engine.execution.context import Child, Context
+from holdfast.engine.history.run_stream import RunStream
 from holdfast.engine.worker.health import WorkerHealth
 from holdfast.engine.worker.options import WorkerKeywords, WorkerOptions
 from holdfast.engine.worker.worker import Worker
@@ -35,6 +36,7 @@ from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.conditions import Timer, WaitAnswer, timer
 from holdfast.model.durations import Duration, days, hours, minutes, seconds
 from holdfast.model.event import BranchFailed, Failure
+from holdfast.model.hooks import AttemptFailure, Hooks
 from holdfast.model.invocation import (
     Answer,
     Emit,
@@ -80,6 +82,7 @@ __all__ = [
     "Agent",
     "AmbiguousCall",
     "Answer",
+    "AttemptFailure",
     "BlockingCaller",
     "BlockingChild",
     "BlockingContext",
@@ -102,6 +105,7 @@ __all__ = [
     "HistoryEntry",
     "HistoryPage",
     "Holdfast",
+    "Hooks",
     "Model",
     "ModelPrice",
     "Moment",
@@ -127,6 +131,7 @@ __all__ = [
     "RunFilter",
     "RunHandle",
     "RunPage",
+    "RunStream",
     "Saved",
     "SessionQueueEntry",
     "SetAsideSignal",

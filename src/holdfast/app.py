@@ -38,6 +38,7 @@ from holdfast.engine.runs.argument_checks import (
     validated_reason,
     validated_user,
 )
+from holdfast.engine.worker.hook_calls import HookCalls
 from holdfast.engine.worker.options import WorkerKeywords, WorkerOptions
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import InvalidRequest
@@ -45,6 +46,7 @@ from holdfast.handle import HandleServices, RunHandle
 from holdfast.model.arguments import Recording
 from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.durations import Duration, days, milliseconds_of
+from holdfast.model.hooks import Hooks
 from holdfast.model.invocation import Model
 from holdfast.model.moments import Moment, moment_ms
 from holdfast.model.names import validated_labels, validated_name, validated_tenant
@@ -67,6 +69,8 @@ R = TypeVar("R")
 
 _WEEK_MS = milliseconds_of(days(7), "expires")
 _TWO_DAYS = days(2)
+# How long calls of hooks may go on when an instance is closed.
+_HOOK_SECONDS = 5.0
 _CANCELLABLE = OPEN | {"ready", "closing"}
 
 
@@ -89,6 +93,7 @@ class Holdfast:
         limits: PayloadLimits | None = None,
         record: Recording = "fitting",
         redact: Redact | None = None,
+        hooks: Hooks | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
         store: Store | None = None,
@@ -105,6 +110,7 @@ class Holdfast:
         ``record`` says which arguments of calls and prompts of models the history shows; see
         `Recording`. Before they are written, values under names such as ``password`` are replaced.
         Then ``redact`` gets them as plain values and returns what is written, None for nothing.
+        ``hooks`` are called after a run paused, failed or ended in this process; see `Hooks`.
 
         Raises:
             InvalidUrl: the address cannot be understood.
@@ -121,7 +127,8 @@ class Holdfast:
             self._store, clock, ids or SystemIds(clock), user_key, limits=validated_limits(limits)
         )
         self._resources = Resources(self._kernel, models, quotas, tasks, recorder=recorder)
-        self._workers = ProcessWorkers()
+        self._hooks = HookCalls(self._kernel, hooks)
+        self._workers = ProcessWorkers(self._hooks)
         self._launcher = RunLauncher(self._kernel, self._workers)
         self._outcomes = RunOutcomes(self._kernel, self._workers)
         self._services = HandleServices(
@@ -389,6 +396,7 @@ class Holdfast:
             options,
             on_ended=self._outcomes.notify_ended,
             on_paused=self._workers.cache_head,
+            hooks=self._hooks,
             local_workers=self._workers,
             resources=self._resources,
         )
@@ -413,6 +421,7 @@ class Holdfast:
     async def close(self) -> None:
         """Stop the workers of this instance, and close the store."""
         await self._workers.stop()
+        await self._hooks.close(_HOOK_SECONDS)
         await self._resources.close()
         await self._store.close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload
 
@@ -14,6 +13,7 @@ from holdfast.engine.effects.resources import Resources
 from holdfast.engine.history import events, states, text_stream
 from holdfast.engine.history.children import list_children
 from holdfast.engine.history.cursors import parse_event_cursor, parse_text_cursor
+from holdfast.engine.history.run_stream import RunStream
 from holdfast.engine.history.set_aside import list_set_aside
 from holdfast.engine.history.views import run_of
 from holdfast.engine.journal.endings import RunOutcome, result_of
@@ -28,6 +28,7 @@ from holdfast.engine.runs.argument_checks import (
     validated_reason,
     validated_resolution,
     validated_signal_name,
+    validated_statuses,
 )
 from holdfast.engine.runs.budget_accounts import read_granted
 from holdfast.engine.runs.cancelling import cancel_run
@@ -46,6 +47,7 @@ from holdfast.model.run import (
     RunEntry,
     SetAsideSignal,
     SignalReceipt,
+    Status,
     TextPiece,
     WaitPage,
 )
@@ -120,6 +122,25 @@ class RunHandle(Generic[ResultT]):
         if outcome is None:
             outcome = await self._services.outcomes.wait_for_outcome(self._key, limit)
         return result_of(self.id, outcome, self._graph)
+
+    async def until(self, *statuses: Status, timeout: Duration | None = None) -> Run:  # noqa: ASYNC109
+        """Wait until the run has one of the statuses, and return its row.
+
+        ``await run.until("waiting")`` returns when the pause is stored: `waits` lists what the run
+        waits for, and a signal answers it. A status that passes quickly may be missed.
+
+        Raises:
+            RunFailed, RunCancelled, RunExpired, RunQuarantined: the run ended in that way, and the
+                caller did not ask for it.
+            RunEnded: the run finished, or its input went into another run, without such a status.
+            RunNotFound: there is no such run.
+            InvalidRequest: there is no status, or no such status.
+            TimeoutError: the run had none of the statuses within ``timeout``; it goes on. The error
+                says what the run does.
+        """
+        wanted = validated_statuses(statuses)
+        limit = None if timeout is None else milliseconds_of(timeout, "timeout") / 1000
+        return await self._services.outcomes.wait_for_status(self._key, wanted, limit)
 
     async def get(self) -> Run:
         """Return the run's row: its status, why it is paused, what it has used.
@@ -228,24 +249,34 @@ class RunHandle(Generic[ResultT]):
         return await list_set_aside(self._kernel, self._key)
 
     def events(
-        self, *, after: str | None = None, follow: bool = True
-    ) -> AsyncGenerator[HistoryEntry, None]:
+        self, *, after: str | None = None, follow: bool = True, ephemeral: bool = False
+    ) -> RunStream[HistoryEntry]:
         """Yield the run's history, then each new entry, until the run has ended.
 
         Each entry has a cursor. A call with the last one as ``after``, in this process or another,
         misses nothing and repeats nothing; make such a call after a retry. ``follow=False`` yields
-        the entries that exist, and stops.
+        the entries that exist, and stops. ``async with run.events() as stream: …`` raises before
+        the block if the run is unknown.
+
+        With ``ephemeral`` it also yields events that are not recorded: what the run does now, its
+        pauses, the progress of its nodes. Their cursor is empty, so remember the last cursor with
+        ``last = entry.cursor or last``. The first one is a ``snapshot`` of the row, which
+        supersedes those that were missed. The guide on events has all kinds.
 
         Raises:
             RunNotFound: there is no such run, or its journal is deleted.
             InvalidQuery: the cursor is not one of this run.
         """
-        cursor = parse_event_cursor(after, field="after")
-        return events.stream_events(self._kernel, self._key, after=cursor, follow=follow)
+        source = events.stream_events(
+            self._kernel,
+            self._key,
+            after=parse_event_cursor(after, field="after"),
+            follow=follow,
+            drivers=self._workers if ephemeral else None,
+        )
+        return RunStream(source)
 
-    def tokens(
-        self, *, after: str | None = None, follow: bool = True
-    ) -> AsyncGenerator[TextPiece, None]:
+    def tokens(self, *, after: str | None = None, follow: bool = True) -> RunStream[TextPiece]:
         """Yield the text of the run's model answers, then new text, until the run has ended.
 
         Only calls with ``stream=True`` write their text, which is kept for a day. Each piece has a
@@ -258,7 +289,9 @@ class RunHandle(Generic[ResultT]):
             InvalidQuery: the cursor is not one of this run.
         """
         cursor = parse_text_cursor(after, field="after")
-        return text_stream.stream_text(self._kernel, self._key, after=cursor, follow=follow)
+        return RunStream(
+            text_stream.stream_text(self._kernel, self._key, after=cursor, follow=follow)
+        )
 
     # --- acting -----------------------------------------------------------------------------------
 

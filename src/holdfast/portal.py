@@ -7,18 +7,30 @@ import concurrent.futures
 import contextlib
 import os
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from typing import Any, Generic, ParamSpec, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator
+from types import TracebackType
+from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from holdfast.errors import InvalidRequest, StoreClosed
 
-__all__ = ["Portal"]
+__all__ = ["BlockingStream", "Portal"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 # How long cancelled tasks have to end before the loop closes: a node may ignore its cancellation.
 _CANCEL_SECONDS_MAX = 1.0
+
+
+class _Stream(Protocol[T_co]):
+    """An asynchronous iterator that can be opened before its first item."""
+
+    def __aiter__(self) -> AsyncIterator[T_co]: ...
+
+    def aclose(self) -> Coroutine[Any, Any, None]: ...
+
+    def open(self) -> Coroutine[Any, Any, object]: ...
 
 
 class Portal:
@@ -82,6 +94,17 @@ class Portal:
         """
         self.check()
         return self._iterate(function(*args, **kwargs))
+
+    def open_stream(
+        self, function: Callable[P, _Stream[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> BlockingStream[T]:
+        """Return the stream that a function makes, for other threads.
+
+        Raises:
+            StoreClosed: the portal is closed, or the process forked.
+        """
+        self.check()
+        return BlockingStream(self, function(*args, **kwargs))
 
     def _iterate(self, source: AsyncGenerator[T, None]) -> Generator[T, None, None]:
         try:
@@ -153,6 +176,59 @@ class Portal:
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
 
 
+class BlockingStream(Generic[T]):
+    """The events or the text of a run: ``for entry in run.events(): …``
+
+    ``with run.events() as stream: …`` opens the stream before the block and closes it after it. A
+    web handler opens it with `open` before it answers, so that an unknown run or cursor is an error
+    and not an empty page. Without both, the first item opens the stream.
+    """
+
+    def __init__(self, portal: Portal, source: _Stream[T]) -> None:
+        self._portal = portal
+        self._source = source
+
+    def open(self) -> Self:
+        """Read the run now, and return the stream; to open it again does nothing.
+
+        Raises:
+            RunNotFound: there is no such run, or what the stream reads is deleted.
+            InvalidQuery: the cursor is not one of this run.
+        """
+        self._portal.call(_open_source, self._source)
+        return self
+
+    def close(self) -> None:
+        """Stop following the run."""
+        # If the portal is closed, or this is the loop's thread, the source ends with the loop.
+        with contextlib.suppress(StoreClosed, InvalidRequest):
+            self._portal.call(_close_source, self._source)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        try:
+            yielded = self._portal.call(_next_item, self._source)
+        except BaseException:
+            self.close()
+            raise
+        if yielded is None:
+            raise StopIteration
+        return yielded.item
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
 class _Yielded(Generic[T]):
     """One item of an asynchronous generator."""
 
@@ -160,11 +236,19 @@ class _Yielded(Generic[T]):
         self.item = item
 
 
-async def _next_item(source: AsyncGenerator[T, None]) -> _Yielded[T] | None:
+class _Closable(Protocol):
+    def aclose(self) -> Coroutine[Any, Any, None]: ...
+
+
+async def _open_source(source: _Stream[Any]) -> None:
+    await source.open()
+
+
+async def _next_item(source: _Stream[T] | AsyncGenerator[T, None]) -> _Yielded[T] | None:
     async for item in source:
         return _Yielded(item)
     return None
 
 
-async def _close_source(source: AsyncGenerator[Any, None]) -> None:
+async def _close_source(source: _Closable) -> None:
     await source.aclose()

@@ -527,6 +527,40 @@ def test_watch_shows_what_happens_until_the_end(holdfast: Holdfast) -> None:
     assert [json.loads(line) for line in rest.stdout.split()] == entries[1:]
 
 
+def test_watch_shows_what_is_not_recorded_if_asked(holdfast: Holdfast) -> None:
+    with working() as hf:
+        run = hf.start(load_graphs(["flows:asking"])[0], id="a")
+        assert run.until("waiting", timeout=60).status == "waiting"
+        run.signal("answer", "yes")
+        run.result(timeout=60)
+        done = holdfast("run", "watch", "a", "--ephemeral")
+    kinds = [line.split("  ")[1] for line in done.stdout.splitlines()]
+    assert kinds == ["snapshot", "started", "signal", "node", "finished", "ended"]
+    shown = holdfast("run", "watch", "a", "--ephemeral", "--json").stdout.splitlines()
+    entries = [json.loads(line) for line in shown]
+    assert [entry.get("ephemeral", False) for entry in entries] == [
+        kind in ("snapshot", "started", "ended") for kind in kinds
+    ]
+
+
+def test_until_waits_for_a_status(holdfast: Holdfast) -> None:
+    with working() as hf:
+        run = hf.start(load_graphs(["flows:asking"])[0], id="a")
+        done = holdfast("run", "until", "a", "waiting", "--timeout", "60s")
+        assert (done.exit_code, done.stdout) == (0, "waiting\n")
+        late = holdfast("run", "until", "a", "finished", "failed", "--timeout", "0.01s")
+        assert late.exit_code == 1
+        assert "is not 'finished' or 'failed' after 0.01 seconds: it waits for" in late.stderr
+        run.signal("answer", "yes")
+        run.result(timeout=60)
+        ended = holdfast("run", "until", "a", "waiting")
+    assert ended.exit_code == 1
+    assert "is finished; it will not be 'waiting' [run_ended]" in ended.stderr
+    wrong = holdfast("run", "until", "a", "done")
+    assert wrong.exit_code == 2
+    assert "'waiting'" in wrong.stderr
+
+
 def test_tokens_show_what_is_said_and_where_it_begins_anew(holdfast: Holdfast) -> None:
     with working() as hf:
         run = hf.start(load_graphs(["flows:speaking"])[0], id="a")

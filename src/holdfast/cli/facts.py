@@ -227,6 +227,9 @@ def show_entries(entries: Sequence[HistoryEntry], *, full: bool = False) -> None
 
 
 def _event(entry: HistoryEntry, *, full: bool) -> tuple[str, str, str, str]:
+    if entry.ephemeral:
+        told = " ".join(_ephemeral_facts(entry.details))
+        return utc(entry.at), entry.kind, entry.node or "", told if full else cut_to_line(told)
     details = entry_of(entry)["details"]
     if "arguments" in details and not full:
         details["arguments"] = cut_to_line(compact(details["arguments"]), _ARGUMENTS_MAX)
@@ -241,6 +244,36 @@ def _event(entry: HistoryEntry, *, full: bool) -> tuple[str, str, str, str]:
     )
     shown = told if full else cut_to_line(told)
     return utc(entry.at), entry.kind, entry.node or "", shown
+
+
+def _ephemeral_facts(details: dict[str, Any]) -> Iterator[str]:
+    """Yield what an event that is not recorded says, for people."""
+    if details.get("status"):
+        yield details["status"]
+    if details.get("graph"):
+        yield f"{details['graph']} v{details['version']}"
+    if details.get("attempt", 1) > 1:
+        yield f"attempt {details['attempt']}"
+    if details.get("branch"):
+        yield f"branch {details['branch']}"
+    yield from _progress_facts(details)
+    for each in details.get("progress", ()):
+        yield from _progress_facts(each)
+    for wait in details.get("waits", ()):
+        about = f" about {compact(wait['about'])}" if wait["about"] else ""
+        until = f" until {wait['until']}" if wait["until"] else ""
+        yield f"waits for {wait['description']}{about}{until}"
+    if details.get("reason") and not details.get("waits"):
+        yield details["reason"]
+    if details.get("failure"):
+        yield "{type}: {message}".format(**details["failure"])
+
+
+def _progress_facts(details: dict[str, Any]) -> Iterator[str]:
+    if details.get("fraction") is not None:
+        yield f"{details['fraction']:.0%}"
+    if details.get("message"):
+        yield details["message"]
 
 
 def _fork_text(fork: dict[str, Any]) -> str:
@@ -259,7 +292,10 @@ def _says_something(name: str, value: Any) -> bool:
 
 def entry_of(entry: HistoryEntry) -> dict[str, Any]:
     """Return an entry of a history as a dict, with times in ISO 8601."""
-    return {**msgspec.structs.asdict(entry), "details": _readable_fields(entry.details)}
+    shown = {**msgspec.structs.asdict(entry), "details": _readable_fields(entry.details)}
+    if not entry.ephemeral:
+        del shown["ephemeral"]
+    return shown
 
 
 def _readable_fields(values: dict[str, Any]) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""``holdfast run list``, ``show``, ``history`` and others: what runs do and hold."""
+"""``holdfast run list``, ``show``, ``history``, ``until`` and others: what runs do and hold."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any, TypeVar, get_args
 
 import click
@@ -27,6 +28,7 @@ from holdfast.cli.parameters import (
     example,
     filter_options,
     json_option,
+    parse_duration,
 )
 from holdfast.cli.text import columns, compact, pretty, say, utc
 from holdfast.clock import SystemClock
@@ -191,21 +193,57 @@ async def _read_pages(
             return
 
 
-@click.command(epilog=example("holdfast run watch doc-42"))
+@click.command(epilog=example("holdfast run watch doc-42", "holdfast run watch doc-42 --ephemeral"))
 @click.argument("id")
 @click.option("--after", metavar="CURSOR", help="Continue after this entry.")
+@click.option(
+    "--ephemeral",
+    is_flag=True,
+    help="Show what is not recorded, too: starts of nodes, pauses, progress.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, a line for each entry.")
 @with_holdfast()
-async def watch(holdfast: Holdfast, *, id: str, after: str | None, as_json: bool) -> None:
+async def watch(
+    holdfast: Holdfast, *, id: str, after: str | None, ephemeral: bool, as_json: bool
+) -> None:
     """Show the history of the run ID, then each new entry, until the run has ended.
 
     When interrupted, it prints the cursor to continue from.
     """
-    async for entry in _until_interrupted(holdfast.run(id).events(after=after), after):
+    events = holdfast.run(id).events(after=after, ephemeral=ephemeral)
+    async for entry in _until_interrupted(events, after):
         if as_json:
             click.echo(compact(entry_of(entry)))
         else:
             show_entries([entry])
+
+
+@click.command(epilog=example("holdfast run until doc-42 waiting --timeout 30s"))
+@click.argument("id")
+@click.argument("statuses", nargs=-1, required=True, type=click.Choice(get_args(Status)))
+@click.option(
+    "--timeout",
+    type=parse_duration,
+    metavar="SPAN",
+    help="Wait at most this long (90s, 30m, 12h, 3d); then the exit code is 1.",
+)
+@with_holdfast()
+async def until(
+    holdfast: Holdfast,
+    *,
+    id: str,
+    statuses: tuple[Status, ...],
+    timeout: timedelta | None,  # noqa: ASYNC109
+) -> None:
+    """Wait until the run ID has one of the STATUSES, and print which.
+
+    If the run ends in another way, the error says how, and the exit code is 1.
+    """
+    try:
+        row = await holdfast.run(id).until(*statuses, timeout=timeout)
+    except TimeoutError as late:
+        raise click.ClickException(str(late)) from None
+    say(row.status)
 
 
 @click.command(epilog=example("holdfast run tokens doc-42"))
@@ -241,7 +279,7 @@ async def _until_interrupted(source: AsyncIterator[T], after: str | None) -> Asy
     try:
         async for each in source:
             yield each
-            after = each.cursor
+            after = each.cursor or after
     except asyncio.CancelledError:
         if after is not None:
             say(f"continue with: --after {after}", err=True)
@@ -308,6 +346,7 @@ READING: tuple[click.Command, ...] = (
     signals,
     history,
     watch,
+    until,
     tokens,
     queue,
     children,

@@ -200,7 +200,9 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     node: str | None
     details: dict[str, Any]
     cursor: str
-    """Pass it to read what follows."""
+    """Pass it to read what follows; empty if the event is ephemeral."""
+    ephemeral: bool = False
+    """Whether the event is not recorded: it may be missed, and no other reader need get it."""
 
 
 class HistoryPage(msgspec.Struct, frozen=True):

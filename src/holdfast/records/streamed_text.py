@@ -7,13 +7,22 @@ from typing import Any
 
 import msgspec
 
+from holdfast.model.node_progress import NodeProgress
 from holdfast.records.codec import pack, unpack_value
 from holdfast.records.damage import DECODE_ERRORS, damaged_item_error, typed_attribute
 from holdfast.records.head import Head
 from holdfast.records.keys import SpoolKey, text_key
 from holdfast.storage import Put
 
-__all__ = ["TextBatch", "TextEntry", "TextStream", "text_of", "text_write"]
+__all__ = [
+    "ProgressEntry",
+    "StoredBatch",
+    "TextBatch",
+    "TextEntry",
+    "TextStream",
+    "text_of",
+    "text_write",
+]
 
 # The journal has the complete answer, so pieces are not needed for longer.
 _KEPT_SECONDS = 24 * 3600
@@ -36,11 +45,27 @@ class TextEntry(msgspec.Struct, frozen=True, array_like=True):
     last: bool = False
 
 
+class ProgressEntry(TextEntry, frozen=True):
+    """A piece without text, which says how far a node is. Other pieces end before this field.
+
+    Releases that do not know it read an empty piece.
+    """
+
+    progress: NodeProgress | None = None
+
+
 class TextBatch(msgspec.Struct, frozen=True, array_like=True):
     """The content of one item: pieces in their order, and their streams."""
 
     streams: dict[int, TextStream]
     entries: Sequence[TextEntry]
+
+
+class StoredBatch(msgspec.Struct, frozen=True, array_like=True):
+    """A batch as it is read: each piece may be a `ProgressEntry`."""
+
+    streams: dict[int, TextStream]
+    entries: Sequence[ProgressEntry]
 
 
 def text_write(head: Head, spool: SpoolKey, number: int, text: TextBatch, *, now_ms: int) -> Put:
@@ -50,7 +75,7 @@ def text_write(head: Head, spool: SpoolKey, number: int, text: TextBatch, *, now
     return Put({"PK": key.pk, "SK": key.sk, "ttl": ttl, "data": pack(text)})
 
 
-def text_of(item: Mapping[str, Any], bytes_max: int) -> TextBatch:
+def text_of(item: Mapping[str, Any], bytes_max: int) -> StoredBatch:
     """Return the batch in an item.
 
     Raises:
@@ -59,7 +84,7 @@ def text_of(item: Mapping[str, Any], bytes_max: int) -> TextBatch:
     """
     try:
         return msgspec.convert(
-            unpack_value(typed_attribute(item, "data", bytes), bytes_max), TextBatch
+            unpack_value(typed_attribute(item, "data", bytes), bytes_max), StoredBatch
         )
     except DECODE_ERRORS as error:
         raise damaged_item_error(item, "the text", error) from error

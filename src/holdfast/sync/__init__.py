@@ -5,8 +5,9 @@ answered. Several threads may share one `Holdfast`. Calls inside a running event
 that loop: use the async API there.
 """
 
+from holdfast.portal import BlockingStream
 from holdfast.sync.app import Holdfast
 from holdfast.sync.handle import RunHandle
 from holdfast.sync.worker import Worker
 
-__all__ = ["Holdfast", "RunHandle", "Worker"]
+__all__ = ["BlockingStream", "Holdfast", "RunHandle", "Worker"]

@@ -18,6 +18,7 @@ from holdfast.engine.worker.options import WorkerKeywords, WorkerOptions
 from holdfast.model.arguments import Recording
 from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.durations import Duration, days
+from holdfast.model.hooks import Hooks
 from holdfast.model.invocation import Model
 from holdfast.model.moments import Moment
 from holdfast.model.payload_limits import PayloadLimits
@@ -58,6 +59,7 @@ class Holdfast:
         limits: PayloadLimits | None = None,
         record: Recording = "fitting",
         redact: Redact | None = None,
+        hooks: Hooks | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
         store: Store | None = None,
@@ -74,6 +76,7 @@ class Holdfast:
         ``record`` says which arguments of calls and prompts of models the history shows; see
         `Recording`. Before they are written, values under names such as ``password`` are replaced.
         Then ``redact`` gets them as plain values and returns what is written, None for nothing.
+        ``hooks`` are called after a run paused, failed or ended in this process; see `Hooks`.
 
         Raises:
             InvalidUrl: the address cannot be understood.
@@ -89,6 +92,7 @@ class Holdfast:
             limits=limits,
             record=record,
             redact=redact,
+            hooks=hooks,
             clock=clock,
             ids=ids,
             store=store,

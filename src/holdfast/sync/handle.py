@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Any, Generic, TypeVar, cast, overload
 
 from msgspec import UNSET
@@ -20,12 +19,13 @@ from holdfast.model.run import (
     RunEntry,
     SetAsideSignal,
     SignalReceipt,
+    Status,
     TextPiece,
     WaitPage,
 )
 from holdfast.model.signals import SignalName
 from holdfast.model.spending import Spending
-from holdfast.portal import Portal
+from holdfast.portal import BlockingStream, Portal
 
 __all__ = ["RunHandle"]
 
@@ -65,6 +65,23 @@ class RunHandle(Generic[ResultT]):
                 the run waits for, or that no worker claimed it.
         """
         return self._portal.call(self._handle.result, timeout=timeout)
+
+    def until(self, *statuses: Status, timeout: Duration | None = None) -> Run:
+        """Wait until the run has one of the statuses, and return its row.
+
+        ``run.until("waiting")`` returns when the pause is stored: `waits` lists what the run
+        waits for, and a signal answers it. A status that passes quickly may be missed.
+
+        Raises:
+            RunFailed, RunCancelled, RunExpired, RunQuarantined: the run ended in that way, and the
+                caller did not ask for it.
+            RunEnded: the run finished, or its input went into another run, without such a status.
+            RunNotFound: there is no such run.
+            InvalidRequest: there is no status, or no such status.
+            TimeoutError: the run had none of the statuses within ``timeout``; it goes on. The error
+                says what the run does.
+        """
+        return self._portal.call(self._handle.until, *statuses, timeout=timeout)
 
     def get(self) -> Run:
         """Return the run's row: its status, why it is paused, what it has used.
@@ -150,23 +167,29 @@ class RunHandle(Generic[ResultT]):
         return self._portal.call(self._handle.set_aside)
 
     def events(
-        self, *, after: str | None = None, follow: bool = True
-    ) -> Generator[HistoryEntry, None, None]:
+        self, *, after: str | None = None, follow: bool = True, ephemeral: bool = False
+    ) -> BlockingStream[HistoryEntry]:
         """Yield the run's history, then each new entry, until the run has ended.
 
         Each entry has a cursor. A call with the last one as ``after``, in this process or another,
         misses nothing and repeats nothing; make such a call after a retry. ``follow=False`` yields
-        the entries that exist, and stops.
+        the entries that exist, and stops. ``with run.events() as stream: …`` raises before
+        the block if the run is unknown.
+
+        With ``ephemeral`` it also yields events that are not recorded: what the run does now, its
+        pauses, the progress of its nodes. Their cursor is empty, so remember the last cursor with
+        ``last = entry.cursor or last``. The first one is a ``snapshot`` of the row, which
+        supersedes those that were missed. The guide on events has all kinds.
 
         Raises:
             RunNotFound: there is no such run, or its journal is deleted.
             InvalidQuery: the cursor is not one of this run.
         """
-        return self._portal.iterate(self._handle.events, after=after, follow=follow)
+        return self._portal.open_stream(
+            self._handle.events, after=after, follow=follow, ephemeral=ephemeral
+        )
 
-    def tokens(
-        self, *, after: str | None = None, follow: bool = True
-    ) -> Generator[TextPiece, None, None]:
+    def tokens(self, *, after: str | None = None, follow: bool = True) -> BlockingStream[TextPiece]:
         """Yield the text of the run's model answers, then new text, until the run has ended.
 
         Only calls with ``stream=True`` write their text, which is kept for a day. Each piece has a
@@ -178,7 +201,7 @@ class RunHandle(Generic[ResultT]):
             RunNotFound: there is no such run, or its text is deleted.
             InvalidQuery: the cursor is not one of this run.
         """
-        return self._portal.iterate(self._handle.tokens, after=after, follow=follow)
+        return self._portal.open_stream(self._handle.tokens, after=after, follow=follow)
 
     @overload
     def signal(

@@ -1,21 +1,21 @@
-"""Waits for runs to end: notified by the workers of this process, or by polling."""
+"""Waits until runs end or have a status: notified by workers of this process, or by polling."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager, suppress
 
 from holdfast.engine.client.process_workers import ProcessWorkers
 from holdfast.engine.history.views import run_of
-from holdfast.engine.journal.endings import RunOutcome
+from holdfast.engine.journal.endings import RunOutcome, result_of
 from holdfast.engine.journal.reader import load_journal
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.removal import check_journal_kept
 from holdfast.engine.runs.rows import read_row
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, RunEnded
 from holdfast.model.execution import Execution
-from holdfast.model.run import Status
+from holdfast.model.run import Run, Status
 from holdfast.model.standing import standing
 from holdfast.records.head import ENDED, Head
 from holdfast.records.keys import RunKey
@@ -25,6 +25,8 @@ __all__ = ["RunOutcomes"]
 # A caller that waits for a run in another process polls often at first, then less often.
 _POLL_FIRST_SECONDS = 0.05
 _POLL_SECONDS_MAX = 1.0
+# The row of a run that a worker of this process drives may have one of these statuses.
+_STATUSES_OF_OWNED = frozenset({"running", "closing"})
 
 
 class RunOutcomes:
@@ -72,6 +74,67 @@ class RunOutcomes:
                 f"run {run.id!r} has not ended within {seconds:g} seconds{await self._why(run)}"
             )
         return outcome
+
+    async def wait_for_status(
+        self, run: RunKey, statuses: Collection[Status], seconds: float | None
+    ) -> Run:
+        """Wait until a run has one of the statuses; return its row.
+
+        Raises:
+            RunNotFound: there is no such run.
+            RunEnded: the run finished, or its input went into another run, without such a status.
+            RunFailed, RunCancelled, RunExpired, RunQuarantined: the run ended in that way.
+            TimeoutError: the run had none of the statuses in that time.
+        """
+        timeout = asyncio.timeout(seconds)
+        try:
+            async with timeout:
+                return await self._poll_status(run, statuses)
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+        # With a very short timeout the row may not have been read at all: read it once.
+        row = await self._read_status(run, statuses)
+        if row is None:
+            wanted = " or ".join(repr(status) for status in statuses)
+            raise TimeoutError(
+                f"run {run.id!r} is not {wanted} after {seconds:g} seconds{await self._why(run)}"
+            )
+        return row
+
+    async def _poll_status(self, run: RunKey, statuses: Collection[Status]) -> Run:
+        poll_seconds = _POLL_FIRST_SECONDS
+        reads_owned = not _STATUSES_OF_OWNED.isdisjoint(statuses)
+        with self._kernel.notifier.subscribe(run) as changed:
+            while True:
+                changed.clear()
+                if reads_owned or not self._workers.has_claimed(run):
+                    row = await self._read_status(run, statuses)
+                    if row is not None:
+                        return row
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(poll_seconds):
+                        await changed.wait()
+                poll_seconds = min(poll_seconds * 2, _POLL_SECONDS_MAX)
+
+    async def _read_status(self, run: RunKey, statuses: Collection[Status]) -> Run | None:
+        """Return the row of a run if it has one of the statuses; None if it may have one later."""
+        await self._workers.wait_for_exit(run)
+        head = await read_row(self._kernel, run)
+        user = await self._kernel.bind_user_hash(head)
+        row = run_of(head, user=user, now_ms=self._kernel.clock.now_ms())
+        if row.status in statuses:
+            return row
+        if row.status in ("finished", "promoted"):
+            into = "" if row.into is None else f": its input went into run {row.into!r}"
+            wanted = " or ".join(repr(status) for status in statuses)
+            raise RunEnded(
+                f"run {run.id!r} is {row.status}{into}; it will not be {wanted}",
+                status=row.status,
+            )
+        if row.status in ENDED:
+            result_of(run.id, RunOutcome(row.status, {}, head.failure, head.node), None)
+        return None
 
     async def _why(self, run: RunKey) -> str:
         """Return why a run has not ended, as far as its row tells."""

@@ -6,6 +6,7 @@ import asyncio
 from collections import OrderedDict
 
 from holdfast.engine.worker.claims import SlotReservation
+from holdfast.engine.worker.hook_calls import HookCalls
 from holdfast.engine.worker.worker import Worker
 from holdfast.records.head import Head
 from holdfast.records.index_keys import IndexKey
@@ -19,7 +20,8 @@ _CACHED_HEADS_MAX = 10_000
 class ProcessWorkers:
     """All workers of a process. Implements `LocalWorkers` for code that starts or wakes runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, hooks: HookCalls) -> None:
+        self._hooks = hooks
         self._workers: list[Worker] = []
         self._cached_heads: OrderedDict[RunKey, Head] = OrderedDict()
 
@@ -58,9 +60,17 @@ class ProcessWorkers:
         for worker in self._workers:
             worker.drivers.on_signal(run)
 
+    def on_cancelled(self, head: Head) -> None:
+        """Report that this process cancelled a run that no worker had claimed."""
+        self._hooks.on_closed(head)
+
     def has_claimed(self, run: RunKey) -> bool:
         """Return whether one of the workers drives the run."""
         return any(worker.drivers.has_driver(run) for worker in self._workers)
+
+    def has_worker(self, id: str | None) -> bool:
+        """Return whether one of the workers has that name."""
+        return id is not None and any(worker.id == id for worker in self._workers)
 
     def node_of(self, run: RunKey) -> str | None:
         """Return the node at which a run stands in one of the workers; None if none drives it."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,13 +14,14 @@ from holdfast.engine.effects.call_signatures import typed_blocking_call
 from holdfast.engine.effects.model_signatures import typed_blocking_ask
 from holdfast.engine.execution.conditions import ChildCondition
 from holdfast.engine.execution.context import Child, Context
-from holdfast.engine.execution.visit import Visit
+from holdfast.engine.execution.visit import Visit, VisitClosed
 from holdfast.model.arguments import Recording
 from holdfast.model.budget import Budget
 from holdfast.model.conditions import Timer, WaitAnswer
 from holdfast.model.durations import Duration
 from holdfast.model.event import BranchFailed
 from holdfast.model.invocation import Answer
+from holdfast.model.node_progress import validated_progress
 from holdfast.model.policy import Retry
 from holdfast.model.program import Program, ResultT
 from holdfast.model.quota import Quota
@@ -54,6 +57,8 @@ class BlockingContext:
         self._context = context
         self._loop = asyncio.get_running_loop()
         self._threads = visit.external.threads
+        # The last report that the event loop has not taken yet.
+        self._reported: deque[tuple[float | None, str, bool]] = deque(maxlen=1)
 
     if not TYPE_CHECKING:  # checkers would take every name for an attribute
 
@@ -89,6 +94,19 @@ class BlockingContext:
     def heartbeat(self) -> None:
         """Do as `Context.heartbeat` does."""
         self._loop.call_soon_threadsafe(self._context.heartbeat)
+
+    def progress(self, fraction: float | None, message: str = "", *, stream: bool = False) -> None:
+        """Do as `Context.progress` does."""
+        validated_progress(fraction, message)
+        is_expected = bool(self._reported)
+        self._reported.append((fraction, message, stream))
+        if not is_expected:
+            self._loop.call_soon_threadsafe(self._report_progress)
+
+    def _report_progress(self) -> None:
+        with suppress(IndexError, VisitClosed):  # the node may have ended meanwhile
+            fraction, message, stream = self._reported.pop()
+            self._context.progress(fraction, message, stream=stream)
 
     @typed_blocking_ask
     def model(self, name: str, messages: Any, **options: Any) -> Answer[Any]:

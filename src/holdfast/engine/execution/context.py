@@ -27,6 +27,7 @@ from holdfast.engine.effects.invocations import (
 from holdfast.engine.effects.model_signatures import typed_ask
 from holdfast.engine.execution.conditions import ChildCondition, packed_about
 from holdfast.engine.execution.group_waits import wait_for_first
+from holdfast.engine.execution.live_reports import VisitProgress
 from holdfast.engine.execution.typed_signals import awaited_type, typed_payload
 from holdfast.engine.execution.visit import Visit
 from holdfast.engine.execution.visit_calls import VisitCalls
@@ -69,6 +70,7 @@ class Context:
         self._children = VisitChildren(visit, self._waits)
         self._call_host = VisitCalls(visit, self._waits)
         self._calls = Calls(self._call_host)
+        self._progress = VisitProgress(visit)
 
     @property
     def run_id(self) -> str:
@@ -175,6 +177,19 @@ class Context:
     def heartbeat(self) -> None:
         """Report that the call that runs now makes progress; see `with_options`."""
         self._calls.heartbeat()
+
+    def progress(self, fraction: float | None, message: str = "", *, stream: bool = False) -> None:
+        """Report how far the node is: ``ctx.progress(0.4, "page 12 of 30")``.
+
+        Followers with ``ephemeral=True`` in this process get it at once. It is not recorded and
+        costs nothing. With ``stream``, followers in other processes get it, too: at most four times
+        a second it is written beside the streamed text. ``fraction`` is from 0 to 1, or None if it
+        is not known.
+
+        Raises:
+            InvalidRequest: the fraction is not from 0 to 1, or the message has more than 1 KB.
+        """
+        self._progress.report(fraction, message, stream=stream)
 
     def _call(
         self,

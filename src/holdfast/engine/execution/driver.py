@@ -20,6 +20,7 @@ from holdfast.engine.execution.claimed_run import ClaimedRun
 from holdfast.engine.execution.external_effects import ExternalEffects
 from holdfast.engine.execution.failure_report import failure_report
 from holdfast.engine.execution.journal_session import JournalConflict
+from holdfast.engine.execution.live_reports import report_node_started, report_resumed
 from holdfast.engine.execution.performer import perform
 from holdfast.engine.execution.run_ending import RunEnding
 from holdfast.engine.execution.run_exit import RunExit
@@ -69,6 +70,8 @@ class Driver:
     async def drive(self) -> None:
         """Drive the run until it pauses or ends, or this worker loses it."""
         self._task = asyncio.current_task()
+        if self.claimed.kernel.live.is_followed(self.claimed.head.key):
+            report_resumed(self.claimed)
         try:
             with suppress(ClaimLost):
                 while not self.claimed.claim.released:
@@ -215,7 +218,7 @@ class Driver:
         report = failure_report(self.claimed, self._program, branch="", events=events)
         await self.claimed.journal.write(events)
         if report is not None:  # it cannot continue there
-            report.log()
+            report.announce()
 
     def _retry_events(self, retry: RetryRequest) -> tuple[Event, ...]:
         """Return the program's events for a retry; waits ask again unless the request says no."""
@@ -284,6 +287,8 @@ class Driver:
         alone, signals = not claimed.claim.in_node, claimed.inbox.signals
         if alone:
             claimed.claim.enter_node()
+        if claimed.kernel.live.is_followed(claimed.head.key):
+            report_node_started(visit)
         try:
             return await perform(effect, self._program, claimed.execution, visit)
         except Paused:
@@ -333,7 +338,7 @@ class Driver:
             failed = Raised(failure_of(error), error, outcome.spent_ms)
             return await self._commit(branch, failed, alone=alone)
         if report is not None:
-            report.log()
+            report.announce()
         return None
 
     # --- what branches need: see BranchDriver -----------------------------------------------------
@@ -363,7 +368,7 @@ class Driver:
         await claimed.journal.write(events)
         claimed.waits.forget_ended(claimed.execution)
         if report is not None:
-            report.log()
+            report.announce()
 
     async def poll_inbox(self) -> None:
         self.signal_arrived.clear()

@@ -12,7 +12,7 @@ from holdfast.engine.execution.budget_guard import BudgetGuard
 from holdfast.engine.execution.claimed_run import ClaimedRun
 from holdfast.engine.execution.journal_session import JournalConflict
 from holdfast.engine.execution.node_threads import NodeThreads
-from holdfast.engine.history.text_stream import TokenWriter
+from holdfast.engine.history.text_stream import ProgressWriter, TokenWriter
 from holdfast.engine.journal.writer import PositionTaken
 from holdfast.engine.runs.children import ChildRequest, child_id, deliver_child_end, start_child
 from holdfast.model.arguments import Arguments
@@ -59,6 +59,18 @@ class ExternalEffects:
             is_lost=claimed.claim.is_lost,
             call=call,
             name=name,
+        )
+
+    def progress_writer(self, path: str, node: str) -> ProgressWriter:
+        """Return the writer of a visit's progress, for followers in other processes."""
+        claimed = self._claimed
+        return ProgressWriter(
+            claimed.kernel,
+            claimed.head,
+            is_claimed=claimed.claim.alive,
+            is_lost=claimed.claim.is_lost,
+            path=path,
+            node=node,
         )
 
     async def acquire_permit(

@@ -9,8 +9,10 @@ from holdfast.display import IndentedLines, get_logger
 from holdfast.engine.execution.claimed_run import ClaimedRun
 from holdfast.graph.function_program import FunctionProgram
 from holdfast.model.event import AttemptFailed, BranchFailed, Event, Failed
+from holdfast.model.hooks import AttemptFailure
 from holdfast.model.program import Program
 from holdfast.model.traces import innermost_place
+from holdfast.records.times import utc_datetime
 
 __all__ = ["FailureReport", "failure_report"]
 
@@ -27,9 +29,24 @@ class FailureReport(NamedTuple):
     branch: str
     attempt: str
     """Which attempt of the node failed: `` in attempt 2 of 3``; empty if there is only one."""
+    number: int
+    """The number of the attempt, from 1."""
 
-    def log(self) -> None:
-        """Log the failure; call it after the event is recorded."""
+    def announce(self) -> None:
+        """Log the failure and tell the worker; call it after the event is recorded."""
+        self._log()
+        retry_ms = self.event.retry_at_ms if isinstance(self.event, AttemptFailed) else None
+        failed = AttemptFailure(
+            node=self.event.node or "",
+            branch=self.branch,
+            attempt=self.number,
+            failure=self.event.failure,
+            retried=retry_ms is not None,
+            retry_at=None if retry_ms is None else utc_datetime(retry_ms),
+        )
+        self.claimed.owner.on_attempt_failed(self.claimed.head, failed)
+
+    def _log(self) -> None:
         failure = self.event.failure
         place = innermost_place(failure.trace)
         # A failed call was logged with its own trace.
@@ -71,4 +88,4 @@ def failure_report(
     if isinstance(program, FunctionProgram) and (node := program.nodes.get(event.node or "")):
         most = node.retry.attempts
         attempt = f"{attempt} of {most}" if most > 1 else ""
-    return FailureReport(claimed, event, branch, attempt)
+    return FailureReport(claimed, event, branch, attempt, number)

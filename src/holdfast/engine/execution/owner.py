@@ -10,6 +10,7 @@ from holdfast.engine.journal.flusher import Flusher
 from holdfast.engine.runs.local_workers import LocalWorkers
 from holdfast.errors import StoreError
 from holdfast.model.execution import Execution
+from holdfast.model.hooks import AttemptFailure
 from holdfast.model.run import Status
 from holdfast.records.head import Head
 
@@ -58,6 +59,10 @@ class Owner(Protocol):
 
     def on_paused(self, head: Head) -> None:
         """Report that a run waits, with its row."""
+        ...
+
+    def on_attempt_failed(self, head: Head, failure: AttemptFailure) -> None:
+        """Report that an attempt of a node failed, after it is recorded."""
         ...
 
     def on_ended(self, head: Head, execution: Execution, status: Status) -> None:

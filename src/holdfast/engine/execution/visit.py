@@ -78,6 +78,7 @@ class Visit:
         self._stale = False
         self._refusal: NotPausable | None = None
         self._closed = False
+        self._closers: tuple[Callable[[], None], ...] = ()
         self._lost_error: BaseException | None = None
 
     @property
@@ -117,6 +118,12 @@ class Visit:
         """Refuse all further requests: the node has ended, though its thread may go on."""
         self._closed = True
         self.requests.close()
+        for closer in self._closers:
+            closer()
+
+    def call_on_close(self, closer: Callable[[], None]) -> None:
+        """Call a function when the node has ended."""
+        self._closers += (closer,)
 
     def check_open(self) -> None:
         """Check that the node still runs.

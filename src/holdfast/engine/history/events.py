@@ -7,11 +7,12 @@ valid in every process.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from typing import Any
 
 from holdfast.engine.history.cursors import EventCursor
+from holdfast.engine.history.ephemeral import EphemeralEvents, LocalDrivers
 from holdfast.engine.history.prompts import (
     CallPlace,
     Prompts,
@@ -22,6 +23,7 @@ from holdfast.engine.history.prompts import (
 from holdfast.engine.history.views import history_entry_of, is_shown
 from holdfast.engine.journal.payloads import load_payloads, unpack_payload
 from holdfast.engine.kernel.kernel import Kernel
+from holdfast.engine.kernel.live_events import Feed
 from holdfast.engine.runs.removal import check_journal_kept, is_freed_by, journal_not_kept
 from holdfast.engine.runs.rows import read_row
 from holdfast.errors import BlobNotFound, InvalidQuery, JournalDamaged, RunNotFound
@@ -67,34 +69,82 @@ async def read_history(
 
 
 async def stream_events(
-    kernel: Kernel, run: RunKey, *, after: EventCursor | None, follow: bool
-) -> AsyncGenerator[HistoryEntry, None]:
+    kernel: Kernel,
+    run: RunKey,
+    *,
+    after: EventCursor | None,
+    follow: bool,
+    drivers: LocalDrivers | None = None,
+) -> AsyncGenerator[HistoryEntry | None, None]:
     """Yield the events of a run; with ``follow``, also new ones until the run has ended.
+
+    It yields None when it has read the row and checked the cursor. With ``drivers`` it also yields
+    events that are not recorded: see `EphemeralEvents`.
 
     Raises:
         RunNotFound: there is no such run, or its journal is no longer kept.
         InvalidQuery: the cursor is not one of this run.
         JournalDamaged: a record is missing or cannot be read.
     """
+    feed = Feed()
+    live = None if drivers is None else EphemeralEvents(kernel, feed, drivers)
     poll_seconds = _POLL_FIRST_SECONDS
-    with kernel.notifier.subscribe(run) as notified:
+    with kernel.notifier.subscribe(run, feed), _follow_live(kernel, run, feed, live):
         head = await read_head_with_journal(kernel, run)
         reader = _EventReader(kernel, head, after, field="after")
+        is_open = False
         while True:
             before = reader.position
             async with aclosing(reader.read(head)) as read:
-                async for entry in read:
+                entry = await anext(read, None)  # reads the record of the cursor, too
+                if not is_open:
+                    is_open = True
+                    yield None
+                    for each in () if live is None else live.open(head, from_start=after is None):
+                        yield each
+                while entry is not None:
+                    if live is not None:
+                        for each in live.take(reader.position):
+                            yield each
+                        live.note_recorded(entry)
                     yield entry
+                    entry = await anext(read, None)
+            if live is not None:
+                for each in (*live.take(reader.position), *await live.observe(head)):
+                    yield each
             # The row was read before the journal: if it had the end, all records were there.
             if not follow or head.status in ENDED:
+                if live is not None and head.status in ENDED:
+                    yield live.end(head)
                 return
             poll_seconds = _POLL_FIRST_SECONDS if reader.position > before else poll_seconds
-            with suppress(TimeoutError):
-                async with asyncio.timeout(poll_seconds):
-                    await notified.wait()
+            while not await _wait_for_news(feed, poll_seconds) and live is not None:
+                for each in live.take(reader.position):
+                    yield each
             poll_seconds = min(poll_seconds * 2, _POLL_SECONDS_MAX)
-            notified.clear()
             head = await reread_head(kernel, head)
+
+
+@contextmanager
+def _follow_live(
+    kernel: Kernel, run: RunKey, feed: Feed, live: EphemeralEvents | None
+) -> Generator[None]:
+    if live is None:
+        yield
+        return
+    with kernel.live.follow(run, feed):
+        yield
+
+
+async def _wait_for_news(feed: Feed, seconds: float) -> bool:
+    """Wait until the feed is set or the time is up; return whether the store must be read."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await feed.wait()
+    must_read = feed.run_changed or feed.dropped or not feed.is_set()
+    feed.clear()
+    feed.run_changed = False
+    return must_read
 
 
 async def read_head_with_journal(kernel: Kernel, run: RunKey) -> Head:

@@ -8,7 +8,7 @@ nothing and sees nothing twice. Late text of a former owner sorts before that of
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -19,12 +19,20 @@ from holdfast.engine.history.cursors import TextCursor
 from holdfast.engine.kernel.kernel import ClaimLost, Kernel
 from holdfast.engine.kernel.spool import Spool, SpooledEntry, TextWriteFailed
 from holdfast.errors import InvalidQuery
+from holdfast.model.node_progress import NodeProgress
 from holdfast.model.run import TextPiece
 from holdfast.records.head import ENDED, Head
 from holdfast.records.keys import RunKey, SpoolKey, parsed_text_key, text_range
-from holdfast.records.streamed_text import TextBatch, TextStream, text_of, text_write
+from holdfast.records.streamed_text import (
+    ProgressEntry,
+    TextBatch,
+    TextEntry,
+    TextStream,
+    text_of,
+    text_write,
+)
 
-__all__ = ["TokenWriter", "stream_text"]
+__all__ = ["ProgressWriter", "TokenWriter", "stream_text"]
 
 # A reader of a run in another process polls often at first, then less often.
 _POLL_FIRST_SECONDS = 0.1
@@ -100,6 +108,32 @@ class TokenWriter:
         self._has_text = True
 
 
+class ProgressWriter:
+    """Lets followers in other processes see the progress of one visit, beside the streamed text."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        head: Head,
+        *,
+        is_claimed: Callable[[], bool],
+        is_lost: Callable[[], bool],
+        path: str,
+        node: str,
+    ) -> None:
+        """``path`` names the visit; the other parameters are those of `TokenWriter`."""
+        self._spool = _get_or_open_spool(kernel, head, is_claimed, is_lost)
+        self._stream = self._spool.open_stream(TextStream(f"%progress.{path}", node))
+
+    def report(self, progress: NodeProgress) -> None:
+        """Write a report soon; a later one takes its place until then."""
+        self._spool.report_progress(self._stream, progress)
+
+    def close(self) -> None:
+        """Write nothing more: the node has ended."""
+        self._spool.close_stream(self._stream)
+
+
 def _get_or_open_spool(
     kernel: Kernel, head: Head, is_claimed: Callable[[], bool], is_lost: Callable[[], bool]
 ) -> Spool:
@@ -138,8 +172,10 @@ def _get_or_open_spool(
 
 async def stream_text(
     kernel: Kernel, run: RunKey, *, after: TextCursor | None, follow: bool
-) -> AsyncGenerator[TextPiece, None]:
+) -> AsyncGenerator[TextPiece | None, None]:
     """Yield the text of a run's answers; with ``follow``, also new text until the run has ended.
+
+    It yields None when it has read the row and checked the cursor.
 
     Raises:
         RunNotFound: there is no such run, or its data is no longer stored.
@@ -151,6 +187,7 @@ async def stream_text(
     with kernel.notifier.subscribe(run, notified), kernel.spools.notifier.subscribe(run, notified):
         head = await events.read_head_with_journal(kernel, run)
         reader = _TextReader(kernel, head, after)
+        yield None
         while True:
             found = False
             if not reader.is_live:
@@ -174,6 +211,10 @@ async def stream_text(
             if not has_news:
                 head = await events.reread_head(kernel, head)
                 reader.update_head(head)
+
+
+def _is_progress(entry: TextEntry) -> bool:
+    return isinstance(entry, ProgressEntry) and entry.progress is not None
 
 
 class _TextReader:
@@ -242,15 +283,16 @@ class _TextReader:
         return spool if spool is not None and is_continued and at.number >= spool.oldest else None
 
     def _take_pieces(
-        self, spool: SpoolKey, streams: Mapping[int, TextStream], numbered: list[SpooledEntry]
+        self, spool: SpoolKey, streams: Mapping[int, TextStream], numbered: Sequence[SpooledEntry]
     ) -> Iterable[TextPiece]:
         """Yield entries as pieces; join adjacent entries of one stream."""
+        pieces = [each for each in numbered if not _is_progress(each[2])]
         begin = 0
-        for end in range(1, len(numbered) + 1):
-            number, index, entry = numbered[end - 1]
-            if end < len(numbered) and numbered[end][2].stream == entry.stream:
+        for end in range(1, len(pieces) + 1):
+            number, index, entry = pieces[end - 1]
+            if end < len(pieces) and pieces[end][2].stream == entry.stream:
                 continue
-            first, stream = numbered[begin][2], streams[entry.stream]
+            first, stream = pieces[begin][2], streams[entry.stream]
             self._position = TextCursor(self._head.generation, spool, number, index + 1)
             attempt = (spool, entry.stream)
             restarted = self._is_restart(stream.call, attempt, first=first.first)
@@ -258,12 +300,15 @@ class _TextReader:
             yield TextPiece(
                 call=stream.call,
                 name=stream.name,
-                text="".join(each.text for _, _, each in numbered[begin:end]),
+                text="".join(each.text for _, _, each in pieces[begin:end]),
                 cursor=str(self._position),
                 last=entry.last,
                 restarted=restarted,
             )
             begin = end
+        if numbered:
+            number, index, _ = numbered[-1]
+            self._position = TextCursor(self._head.generation, spool, number, index + 1)
 
     def _is_restart(self, call: str, attempt: tuple[SpoolKey, int], *, first: bool) -> bool:
         """Return whether an attempt takes the place of another one that the caller has read."""

@@ -10,6 +10,7 @@ from holdfast.clock import Clock, Ids
 from holdfast.engine.kernel.compaction import SNAPSHOT_FLOOR_BYTES
 from holdfast.engine.kernel.deliveries import DeliveryLimiter
 from holdfast.engine.kernel.known_graphs import KnownGraphs
+from holdfast.engine.kernel.live_events import LiveEvents
 from holdfast.engine.kernel.news import ChangeNotifier
 from holdfast.engine.kernel.offload import ThreadOffload
 from holdfast.engine.kernel.spool import Spools
@@ -98,6 +99,7 @@ class Kernel:
         self.texts = store.records("text")
         self.notifier = ChangeNotifier()
         self.spools = Spools()
+        self.live = LiveEvents()
         self.settings_table = store.records("settings")
         self.session_queues = store.records("lane")
         self.accounts = store.records("account")

@@ -13,8 +13,9 @@ from collections.abc import Awaitable, Callable
 
 from holdfast.display import get_logger
 from holdfast.engine.kernel.news import ChangeNotifier
+from holdfast.model.node_progress import NodeProgress
 from holdfast.records.keys import RunKey, SpoolKey
-from holdfast.records.streamed_text import TextBatch, TextEntry, TextStream
+from holdfast.records.streamed_text import ProgressEntry, TextBatch, TextEntry, TextStream
 
 __all__ = ["WRITE_SECONDS", "Spool", "SpooledEntry", "Spools", "TextWriteFailed"]
 
@@ -74,6 +75,8 @@ class Spool:
         self._next_unwritten_number = 0
         self._buffered_bytes = 0
         self._open_streams: set[int] = set()
+        # The next write takes the last report of each stream.
+        self._unwritten_progress: dict[int, NodeProgress] = {}
         self._lock = asyncio.Lock()
         self._writer_task: asyncio.Task[None] | None = None
 
@@ -102,9 +105,18 @@ class Spool:
         if self._writer_task is None:
             self._writer_task = asyncio.ensure_future(self._write_periodically())
 
+    def report_progress(self, stream: int, progress: NodeProgress) -> None:
+        """Let the next write say how far the node of a stream is, in place of an earlier report."""
+        if self.broken:
+            return
+        self._unwritten_progress[stream] = progress
+        if self._writer_task is None:
+            self._writer_task = asyncio.ensure_future(self._write_periodically())
+
     def close_stream(self, stream: int) -> None:
         """Close a stream: no more text of it follows."""
         self._open_streams.discard(stream)
+        self._unwritten_progress.pop(stream, None)
         self._close_if_done()
 
     def entries_since(self, number: int, index: int) -> list[SpooledEntry]:
@@ -119,6 +131,7 @@ class Spool:
 
     async def flush(self) -> None:
         """Write everything that was appended so far; return when it is written, or failed."""
+        self._append_progress()
         # Text that is appended meanwhile is left to the next flush, however slow the store is.
         newest = self._batches[-1].number
         async with self._lock:
@@ -140,13 +153,14 @@ class Spool:
     async def close(self) -> None:
         """Write nothing more; return when the write under way is resolved."""
         self.broken = True
+        self._unwritten_progress.clear()
         async with self._lock:
             self._close_if_done()
 
     async def _write_periodically(self) -> None:
-        while self._first_unwritten() is not None:
+        while self._has_unwritten():
             await self.flush()
-            if not self._open_streams and self._first_unwritten() is None:
+            if not self._open_streams and not self._has_unwritten():
                 break
             await self._sleep(WRITE_SECONDS)
         self._writer_task = None
@@ -157,8 +171,18 @@ class Spool:
         batch = self._batches[self._next_unwritten_number - self.oldest]
         return batch if batch.entries and not self.broken else None
 
+    def _has_unwritten(self) -> bool:
+        return bool(self._unwritten_progress) or self._first_unwritten() is not None
+
+    def _append_progress(self) -> None:
+        reported, self._unwritten_progress = self._unwritten_progress, {}
+        for stream, progress in reported.items():
+            self._add(ProgressEntry(stream, "", progress=progress))
+
     def _add(self, entry: TextEntry) -> None:
         batch, size = self._batches[-1], len(entry.text.encode())
+        if isinstance(entry, ProgressEntry) and entry.progress is not None:
+            size = len(entry.progress.message.encode())
         if batch.entries and batch.size + size > ITEM_BYTES_MAX:
             batch = _Batch(batch.number + 1)
             self._batches.append(batch)
@@ -172,7 +196,7 @@ class Spool:
             self._buffered_bytes -= self._batches.popleft().size
 
     def _close_if_done(self) -> None:
-        if self._open_streams or self._first_unwritten() is not None:
+        if self._open_streams or self._has_unwritten():
             return
         if self._writer_task is not None:
             self._writer_task.cancel()  # it only sleeps

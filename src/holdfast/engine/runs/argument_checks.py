@@ -16,7 +16,7 @@ from holdfast.model.names import validated_name
 from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.policy import Durability
 from holdfast.model.program import Program
-from holdfast.model.run import OnBusy
+from holdfast.model.run import OnBusy, Status
 from holdfast.model.signals import SignalName
 from holdfast.records.run_filter import RunFilter
 
@@ -38,6 +38,7 @@ __all__ = [
     "validated_reason",
     "validated_resolution",
     "validated_signal_name",
+    "validated_statuses",
     "validated_user",
 ]
 
@@ -105,6 +106,23 @@ def validated_durability(durability: Durability | None, graph: Program) -> Durab
             field="durability",
         )
     return durability or graph.durability
+
+
+def validated_statuses(statuses: tuple[Status, ...]) -> tuple[Status, ...]:
+    """Return the statuses that a caller waits for.
+
+    Raises:
+        InvalidRequest: there is none, or one is not a status.
+    """
+    known = get_args(Status)
+    for status in statuses or (None,):
+        if not isinstance(status, str) or status not in known:
+            given = "no status" if status is None and not statuses else f"{status!r:.80}"
+            raise InvalidRequest(
+                f"statuses must be one or more of {', '.join(known)}, got {given}",
+                field="statuses",
+            )
+    return statuses
 
 
 def validated_node(node: object) -> str:

@@ -112,4 +112,9 @@ async def _close_row(kernel: Kernel, workers: LocalWorkers, run: RunKey, loaded:
         now_ms=kernel.clock.now_ms(),
         token=kernel.ids.new(),
     )
-    return await update_head(kernel, head, write) or await read_row(kernel, run)
+    changed = await update_head(kernel, head, write)
+    if changed is not None:
+        return changed
+    closed = await read_row(kernel, run)
+    workers.on_cancelled(closed)
+    return closed

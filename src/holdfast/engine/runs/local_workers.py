@@ -52,6 +52,10 @@ class LocalWorkers(Protocol):
         """Tell the driver of a run that a signal came."""
         ...
 
+    def on_cancelled(self, head: Head) -> None:
+        """Report that this process cancelled a run that no worker had claimed."""
+        ...
+
     def has_claimed(self, run: RunKey) -> bool:
         """Return whether one of the workers drives the run."""
         ...
@@ -75,6 +79,8 @@ class _NoWorkers:
     def interrupt(self, run: RunKey) -> None: ...
 
     def on_signal(self, run: RunKey) -> None: ...
+
+    def on_cancelled(self, head: Head) -> None: ...
 
     def has_claimed(self, run: RunKey) -> bool:
         return False

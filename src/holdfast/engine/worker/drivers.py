@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from holdfast.display import get_logger
 from holdfast.engine.execution.claimed_run import ClaimedRun
 from holdfast.engine.execution.driver import Driver
+from holdfast.engine.execution.live_reports import report_released
 from holdfast.engine.journal.reader import LoadedRun
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.worker.programs import Programs
@@ -121,6 +122,10 @@ class Drivers:
         if not driver.claimed.claim.released:
             self._owner.may_own_strays = True
             self._owner.counts["lost"] += 1
+        released = driver.claimed.claim.released
+        self._owner.hooks.on_driver_done(driver.claimed.head, released=released)
+        if released and self._kernel.live.is_followed(run):
+            report_released(driver.claimed)
         driver.claimed.persistence.notify_starter()
         successor = self._next_claims.pop(run, None)
         if successor is not None and _is_later_claim(successor[0], driver.claimed.head):

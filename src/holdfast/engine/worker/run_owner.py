@@ -13,11 +13,13 @@ from holdfast.engine.journal.flusher import Flusher
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.local_workers import LocalWorkers
 from holdfast.engine.worker.health import DRIVE_RUNS, Outages
+from holdfast.engine.worker.hook_calls import HookCalls
 from holdfast.engine.worker.lease import Lease
 from holdfast.engine.worker.options import WorkerOptions
 from holdfast.engine.worker.unserved import UnservedGraphs
 from holdfast.errors import StoreError
 from holdfast.model.execution import Execution
+from holdfast.model.hooks import AttemptFailure
 from holdfast.model.run import Status
 from holdfast.records.head import Head
 
@@ -36,11 +38,13 @@ class RunOwner:
         *,
         on_ended: Callable[[Head, Execution, Status], None],
         on_paused: Callable[[Head], None],
+        hooks: HookCalls,
         local_workers: LocalWorkers,
         resources: Resources,
     ) -> None:
         self._on_ended = on_ended
         self._on_paused = on_paused
+        self.hooks = hooks
         self.local_workers = local_workers
         self.resources = resources
         self.flusher = Flusher(kernel.clock)
@@ -92,6 +96,11 @@ class RunOwner:
     def on_paused(self, head: Head) -> None:
         """Pass on that a run waits, with its row."""
         self._on_paused(head)
+        self.hooks.on_paused(head)
+
+    def on_attempt_failed(self, head: Head, failure: AttemptFailure) -> None:
+        """Pass on that an attempt of a node failed."""
+        self.hooks.on_attempt_failed(head, failure)
 
     def on_ended(self, head: Head, execution: Execution, status: Status) -> None:
         """Count a run that has ended, and pass it on."""
@@ -100,3 +109,4 @@ class RunOwner:
             why = "" if head.failure is None else f"{head.failure.type}: {head.failure.message}"
             _log.error("%s is quarantined at node %r: %s", head.key.log_name, head.node, why)
         self._on_ended(head, execution, status)
+        self.hooks.on_ended(head, execution, status)

@@ -24,6 +24,7 @@ from holdfast.engine.worker.claims import Claims
 from holdfast.engine.worker.drivers import Drivers
 from holdfast.engine.worker.health import USE_STORE, WorkerHealth
 from holdfast.engine.worker.heartbeat import Heartbeat
+from holdfast.engine.worker.hook_calls import HookCalls
 from holdfast.engine.worker.loop_watchdog import LoopWatchdog
 from holdfast.engine.worker.options import WorkerOptions
 from holdfast.engine.worker.poll_order import PartitionOrder
@@ -67,6 +68,7 @@ class Worker:
         *,
         on_ended: Callable[[Head, Execution, Status], None],
         on_paused: Callable[[Head], None],
+        hooks: HookCalls,
         local_workers: LocalWorkers,
         resources: Resources,
     ) -> None:
@@ -82,6 +84,7 @@ class Worker:
             options,
             on_ended=on_ended,
             on_paused=on_paused,
+            hooks=hooks,
             local_workers=local_workers,
             resources=resources,
         )
@@ -214,6 +217,7 @@ class Worker:
         claiming = (*self._background_tasks, *self.claims.tasks)
         await wait_for_tasks(*claiming, seconds_max=CANCEL_GRACE_SECONDS)
         allowed = self._options.drain_seconds if drain_seconds is None else drain_seconds
+        deadline = self._kernel.clock.monotonic() + allowed
         await wait_for_tasks(*self.drivers.tasks, seconds_max=allowed)
         self.drivers.interrupt_all()
         grace = min(_RELEASE_SECONDS_MAX, self._owner.lease.heartbeat_seconds)
@@ -223,6 +227,7 @@ class Worker:
         if released:
             with contextlib.suppress(HoldfastError):
                 await self._owner.lease.release()
+        await self._owner.hooks.drain(max(grace, deadline - self._kernel.clock.monotonic()))
 
     def _work_tasks(self) -> tuple[asyncio.Task[None], ...]:
         return (*self._background_tasks, *self.claims.tasks, *self.drivers.tasks)

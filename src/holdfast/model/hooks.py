@@ -1,0 +1,64 @@
+"""Hooks: functions of the application that a process calls after a run paused, failed or ended."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast.errors import InvalidRequest
+from holdfast.model.durations import Duration, milliseconds_of
+from holdfast.model.event import Failure
+from holdfast.model.run import Run
+
+__all__ = ["AttemptFailure", "Hooks"]
+
+
+class AttemptFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """A failed attempt of a node."""
+
+    node: str
+    branch: str = ""
+    """The branch of the node; empty if the run has no branches."""
+    attempt: int
+    """The number of the attempt in its visit of the node, from 1."""
+    failure: Failure
+    """The error: its type, message and trace."""
+    retried: bool
+    """Whether the node is attempted again. If not, the run or the branch has failed."""
+    retry_at: datetime | None = None
+    """When the next attempt begins; None if there is none."""
+
+
+RunHook: TypeAlias = Callable[[Run], Awaitable[object] | object]
+FailureHook: TypeAlias = Callable[[Run, AttemptFailure], Awaitable[object] | object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hooks:
+    """Functions, async or plain, that a process calls after something happened to a run.
+
+    A hook runs beside the run, after the write is durable, and can neither delay nor fail the run.
+    It is called at most once for each occurrence, by the process that wrote it. A crash of that
+    process loses it: a notification that must not get lost belongs into a `Context.call`.
+    """
+
+    on_pause: RunHook | None = None
+    """Called when a run waits for a signal, a timer, a retry or anything else."""
+    on_failure: FailureHook | None = None
+    """Called when an attempt of a node failed, whether it is retried or not."""
+    on_end: RunHook | None = None
+    """Called when a run has finished, failed, expired, or was cancelled or quarantined."""
+    timeout: Duration = 30
+    """How long a call of a hook may take."""
+
+    def __post_init__(self) -> None:
+        for name in ("on_pause", "on_failure", "on_end"):
+            hook = getattr(self, name)
+            if hook is not None and not callable(hook):
+                raise InvalidRequest(f"{name} must be a function, got {hook!r:.80}", field=name)
+        if not milliseconds_of(self.timeout, "timeout"):
+            raise InvalidRequest("timeout must be more than 0 seconds, got 0", field="timeout")
