@@ -99,6 +99,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     owner: str | None
     """The worker that owns the run."""
     retries_left: int
+    """How many failures of its current nodes the run survives, when the row was last written: at
+    its start, at a pause, by a retry. 0 after its end."""
     nodes_run: int
     spent_seconds: float
     """Time spent inside nodes."""

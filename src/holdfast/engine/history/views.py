@@ -14,7 +14,7 @@ from holdfast.model.event import Event, RecordedCall
 from holdfast.model.run import HistoryEntry, Run, RunEntry, SessionQueueEntry, Status
 from holdfast.model.spending import NANODOLLARS_PER_DOLLAR
 from holdfast.model.wait import Wait, with_group_about
-from holdfast.records.head import OPEN, Head, head_of
+from holdfast.records.head import ENDED, OPEN, Head, head_of
 from holdfast.records.index_keys import listed_ms
 from holdfast.records.keys import RunKey
 from holdfast.records.times import utc_datetime
@@ -65,7 +65,8 @@ def _build_run(head: Head, user: str | None, now_ms: int) -> Run:
         waits=_shown_waits(head),
         due_at=None if due_ms is None else utc_datetime(due_ms),
         owner=head.owner,
-        retries_left=head.retries_left,
+        # Ended rows keep the number that holds after a retry.
+        retries_left=0 if head.status in ENDED else head.retries_left,
         nodes_run=head.nodes_run,
         spent_seconds=head.spent_ms / 1000,
         journal_records=head.extent.position - 1,
