@@ -5,10 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-import msgspec
-
 from holdfast.model.budget import BudgetLimits
 from holdfast.model.event import Failure
+from holdfast.model.json_form import JsonForm, with_readable_times
 from holdfast.model.wait import Wait
 
 __all__ = [
@@ -47,7 +46,7 @@ PAUSE_REASONS: tuple[str, ...] = (
 """Why a run is paused, or why its last worker released it."""
 
 
-class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
+class RunEntry(JsonForm, frozen=True, kw_only=True):
     """One line of a list of runs."""
 
     id: str
@@ -64,7 +63,7 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
     """What it waits for, as in `Run`."""
 
 
-class RunPage(msgspec.Struct, frozen=True):
+class RunPage(JsonForm, frozen=True):
     """A page of runs, the newest first."""
 
     runs: list[RunEntry]
@@ -74,7 +73,7 @@ class RunPage(msgspec.Struct, frozen=True):
     """Ids of runs whose rows cannot be read, at most a thousand."""
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class Run(JsonForm, frozen=True, kw_only=True):
     """The row of a run, with everything that an operator needs to know."""
 
     id: str
@@ -131,7 +130,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """What its calls cost, when the row was last written."""
 
 
-class AmbiguousCall(msgspec.Struct, frozen=True, kw_only=True):
+class AmbiguousCall(JsonForm, frozen=True, kw_only=True):
     """A call with an unknown outcome. A person has to resolve it."""
 
     run: str
@@ -154,7 +153,7 @@ class AmbiguousCall(msgspec.Struct, frozen=True, kw_only=True):
         return f"AmbiguousCall({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
 
-class SessionQueueEntry(msgspec.Struct, frozen=True, kw_only=True):
+class SessionQueueEntry(JsonForm, frozen=True, kw_only=True):
     """A run in a session queue."""
 
     number: int
@@ -166,7 +165,7 @@ class SessionQueueEntry(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
 
 
-class SetAsideSignal(msgspec.Struct, frozen=True, kw_only=True):
+class SetAsideSignal(JsonForm, frozen=True, kw_only=True):
     """A signal that no wait takes, because its payload does not fit the type of the wait."""
 
     name: str
@@ -180,7 +179,7 @@ class SetAsideSignal(msgspec.Struct, frozen=True, kw_only=True):
     """When the run set it aside."""
 
 
-class SignalReceipt(msgspec.Struct, frozen=True, kw_only=True):
+class SignalReceipt(JsonForm, frozen=True, kw_only=True):
     """What became of a signal when it was stored."""
 
     repeated: bool
@@ -194,7 +193,7 @@ class SignalReceipt(msgspec.Struct, frozen=True, kw_only=True):
     a retry: send it with another ``signal_id``."""
 
 
-class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryEntry(JsonForm, frozen=True, kw_only=True):
     """One event in the history of a run."""
 
     at: datetime
@@ -204,8 +203,12 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str
     """Pass it to read what follows."""
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return it in plain types, ready for ``json.dumps``, also the times among the details."""
+        return {**super().as_dict(), "details": with_readable_times(self.details)}
 
-class HistoryPage(msgspec.Struct, frozen=True):
+
+class HistoryPage(JsonForm, frozen=True):
     """A page of the history of a run, the oldest event first."""
 
     entries: list[HistoryEntry]
@@ -213,7 +216,7 @@ class HistoryPage(msgspec.Struct, frozen=True):
     """Pass it to read the next page, which may be empty; None at the end."""
 
 
-class WaitPage(msgspec.Struct, frozen=True):
+class WaitPage(JsonForm, frozen=True):
     """A page of what a run waits for, the longest wait first."""
 
     waits: list[Wait]
@@ -221,7 +224,7 @@ class WaitPage(msgspec.Struct, frozen=True):
     """Pass it to read the next page; None at the end."""
 
 
-class TextPiece(msgspec.Struct, frozen=True, kw_only=True):
+class TextPiece(JsonForm, frozen=True, kw_only=True):
     """A piece of a streamed answer."""
 
     call: str
