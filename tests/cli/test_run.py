@@ -66,15 +66,15 @@ def test_start_hands_on_everything(holdfast: Holdfast) -> None:
     row = json.loads(holdfast("run", "show", "a", "--tenant", "t", "--json").stdout)
     assert row["labels"] == {"k": "v=w", "l": "m", "pool": "gpu"}
     assert row["user"]
-    assert row["due_at"] == "2030-01-02T03:04:05Z"
-    assert row["expires_at"] == "2030-01-02T03:34:05Z"
+    assert row["due_at"] == "2030-01-02T03:04:05.000Z"
+    assert row["expires_at"] == "2030-01-02T03:34:05.000Z"
     assert (row["graph"], row["version"], row["status"]) == ("asking", 2, "waiting")
 
 
 def test_a_time_may_say_its_zone(holdfast: Holdfast) -> None:
     holdfast("run", "start", "flows:asking", "--id", "a", "--start-at", "2030-01-02T05:04:05+02:00")
     row = json.loads(holdfast("run", "show", "a", "--json").stdout)
-    assert row["due_at"] == "2030-01-02T03:04:05Z"
+    assert row["due_at"] == "2030-01-02T03:04:05.000Z"
 
 
 def test_start_waits_for_the_result(holdfast: Holdfast) -> None:
