@@ -78,6 +78,10 @@ ENTRY = RunEntry(
     created_at=AT,
     reason="signal",
     waits=(WAIT,),
+    node="ask",
+    updated_at=AT,
+    cost_usd=0.5,
+    failure=FAILURE,
 )
 EVENT = HistoryEntry(
     at=AT,

@@ -61,6 +61,14 @@ class RunEntry(JsonForm, frozen=True, kw_only=True):
     """Why it is paused, as in `Run`."""
     waits: tuple[Wait, ...] = ()
     """What it waits for, as in `Run`."""
+    node: str = ""
+    """The current node when the row was last written; several if the run has branches."""
+    updated_at: datetime
+    """When its row was last written."""
+    cost_usd: float = 0.0
+    """What its calls cost, when the row was last written."""
+    failure: Failure | None = None
+    """Why it failed or was cancelled, or is quarantined."""
 
 
 class RunPage(JsonForm, frozen=True):

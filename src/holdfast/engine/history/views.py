@@ -120,18 +120,21 @@ def _shown_waits(head: Head) -> tuple[Wait, ...]:
 
 
 def shown_entry(entry: RunEntry, item: Mapping[str, Any], *, now_ms: int) -> RunEntry:
-    """Return an entry of the index with the status, reason and waits that the run's row tells.
+    """Return an entry of the index with what the run's row tells.
 
     Raises:
         JournalDamaged: the row cannot be read.
     """
-    head = head_of(item)
-    try:
-        status = _status(head, _due_ms(head), now_ms)
-    except ValueError as error:
-        raise JournalDamaged(f"the row of run {head.key.id!r} is damaged: {error}") from error
+    run = run_of(head_of(item), user=None, now_ms=now_ms)
     return msgspec.structs.replace(
-        entry, status=status, reason=_reason(head, status), waits=_shown_waits(head)
+        entry,
+        status=run.status,
+        reason=run.reason,
+        waits=run.waits,
+        node=run.node,
+        updated_at=run.updated_at,
+        cost_usd=run.cost_usd,
+        failure=run.failure,
     )
 
 
@@ -146,6 +149,7 @@ def run_entry_of(item: Mapping[str, Any]) -> RunEntry:
         created_at = utc_datetime(listed_ms(item["GSI2SK"]))
         known: dict[str, Any] = {"labels": {}, **item["show"], "created_at": created_at}
         known |= {"status": item["status"], "id": run.id, "tenant": run.tenant}
+        known["updated_at"] = created_at  # until its row says more
         return msgspec.convert(known, RunEntry)
     except (KeyError, TypeError, ValueError, OverflowError, OSError) as error:
         raise JournalDamaged(f"the index entry of a run cannot be read: {error!r:.300}") from error
