@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.cli.text import columns, compact, say, utc_of_ms
 from holdfast.model.budget import BudgetLimits
+from holdfast.model.event import Failure
 from holdfast.model.moments import utc_text
 from holdfast.model.run import HistoryEntry, Run, RunEntry, SessionQueueEntry
 from holdfast.model.spending import NANODOLLARS_PER_DOLLAR, NO_SPENDING
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 _DETAILS_MAX = 160
+_NODE_MAX = 30
 _RESULT_MAX = 500
 # Leaves room for the result.
 _ARGUMENTS_MAX = 80
@@ -43,20 +45,47 @@ def run_lines(runs: Sequence[RunEntry], damaged: Sequence[str] = ()) -> Iterable
     """Return runs as lines of a table; then the ids of runs with unreadable rows."""
     if not runs and not damaged:
         return ()
-    rows = [("STARTED", "STATUS", "GRAPH", "ID", "LABELS", "PAUSED FOR")]
-    for entry in runs:
-        labels = " ".join(f"{name}={value}" for name, value in entry.labels.items())
-        graph = f"{entry.graph} v{entry.version}"
-        paused = cut_to_line(_pause_text(entry))
-        rows.append((utc_text(entry.created_at), entry.status, graph, entry.id, labels, paused))
-    rows += [("?", "damaged", "?", id, "", "") for id in damaged]
-    return columns(rows)
+    return columns(
+        [
+            ("STARTED", "UPDATED", "STATUS", "GRAPH", "NODE", "ID", "COST", "LABELS", "REASON"),
+            *map(_run_cells, runs),
+            *(("?", "?", "damaged", "?", "?", id, "", "", "") for id in damaged),
+        ]
+    )
 
 
-def _pause_text(entry: RunEntry) -> str:
-    """Return why a run is paused, and what its nodes said about what it waits for."""
+def _run_cells(entry: RunEntry) -> tuple[str, ...]:
+    return (
+        utc_text(entry.created_at),
+        _updated_text(entry),
+        entry.status,
+        f"{entry.graph} v{entry.version}",
+        cut_to_line(entry.node, _NODE_MAX),
+        entry.id,
+        dollars(entry.cost_usd) if entry.cost_usd else "",
+        " ".join(f"{name}={value}" for name, value in entry.labels.items()),
+        cut_to_line(_reason_text(entry)),
+    )
+
+
+def _updated_text(entry: RunEntry) -> str:
+    """Return when a run's row was last written, without the day if the run started on it."""
+    started, updated = utc_text(entry.created_at), utc_text(entry.updated_at)
+    day = started.partition("T")[0]
+    return updated.removeprefix(f"{day}T")
+
+
+def _reason_text(entry: RunEntry) -> str:
+    """Return why a run is paused or failed, and what its nodes said about what it waits for."""
+    if entry.failure is not None:
+        return _failure_text(entry.failure)
     about = dict.fromkeys(compact(wait.about) for wait in entry.waits if wait.has_about)
     return " ".join([entry.reason or "", *about])
+
+
+def _failure_text(failure: Failure) -> str:
+    """Return an error in one line."""
+    return f"{failure.type}: {failure.message}"
 
 
 def session_queue_lines(entries: list[SessionQueueEntry]) -> Iterable[str]:
@@ -128,7 +157,7 @@ def facts_of(row: Run) -> Iterator[tuple[str, str]]:
     yield "changed", utc_text(row.updated_at)
     yield "expires", utc_text(row.expires_at)
     if row.failure is not None:
-        yield "failure", f"{row.failure.type}: {row.failure.message}"
+        yield "failure", _failure_text(row.failure)
 
 
 def _counted(count: int, what: str) -> str:

@@ -113,6 +113,18 @@ class RunFilter(_StatusFilter, frozen=True, kw_only=True):
         return MOMENT_MS_MAX if self.until is None else moment_ms(self.until, "until")
 
     @property
+    def updated_since_ms(self) -> int:
+        """The first millisecond at which a run may have changed last."""
+        return 0 if self.updated_since is None else moment_ms(self.updated_since, "updated_since")
+
+    @property
+    def updated_until_ms(self) -> int:
+        """The millisecond before which a run must have changed last."""
+        if self.updated_until is None:
+            return MOMENT_MS_MAX
+        return moment_ms(self.updated_until, "updated_until")
+
+    @property
     def needs_rows(self) -> bool:
         """Whether it has a condition that the index of runs does not answer."""
         conditions = (
@@ -159,11 +171,8 @@ class RunFilter(_StatusFilter, frozen=True, kw_only=True):
     def _was_updated_in_time(self, entry: RunEntry) -> bool:
         if self.updated_since is None and self.updated_until is None:
             return True
-        updated_ms = moment_ms(entry.updated_at, "updated_at")
-        since, until = self.updated_since, self.updated_until
-        return (since is None or updated_ms >= moment_ms(since, "updated_since")) and (
-            until is None or updated_ms < moment_ms(until, "updated_until")
-        )
+        updated_ms = round(entry.updated_at.timestamp() * 1000)
+        return self.updated_since_ms <= updated_ms < self.updated_until_ms
 
     def _fits(self, entry: RunEntry) -> bool:
         return (self.graph is None or entry.graph == self.graph) and (
