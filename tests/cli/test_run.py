@@ -599,6 +599,13 @@ def test_all_of_a_filter_are_cancelled(holdfast: Holdfast, monkeypatch: pytest.M
     refused = holdfast(*asked, input="n\n")
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert "Cancel all runs with graph asking, label k=v? [y/N]" in refused.stderr
+    more = ["--node", "ask", "--cost-min", "0", "--cost-max", "1.5"]
+    more += ["--updated-since", "2026-01-01", "--updated-until", "2280-01-01"]
+    told = (
+        "node ask, updated since 2026-01-01T00:00:00.000Z, updated until 2280-01-01T00:00:00.000Z, "
+        "a cost of at least $0, a cost of at most $1.5? [y/N]"
+    )
+    assert told in holdfast(*asked, *more, input="n\n").stderr
     assert '"ready"' in holdfast("run", "show", "a0", "--json").stdout
     limited = holdfast(*asked, "--limit", "1", "--yes", "--reason", "enough")
     assert limited.stdout == "1 seen, 1 cancelled, 0 refused, 0 failed\n"
