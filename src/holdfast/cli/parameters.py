@@ -160,6 +160,53 @@ labels_option = click.option(
 )
 
 
+# Each decorator puts its option before those of the earlier ones.
+_FILTER_OPTIONS = (
+    click.option(
+        "--cost-max",
+        type=click.FloatRange(min=0),
+        metavar="USD",
+        help="Its calls cost at most so many dollars.",
+    ),
+    click.option(
+        "--cost-min",
+        type=click.FloatRange(min=0),
+        metavar="USD",
+        help="Its calls cost at least so many dollars.",
+    ),
+    click.option(
+        "--updated-until",
+        type=parse_time,
+        metavar="TIME",
+        help="Its row last changed before this time (UTC).",
+    ),
+    click.option(
+        "--updated-since",
+        type=parse_time,
+        metavar="TIME",
+        help="Its row last changed at this time or later (UTC).",
+    ),
+    click.option(
+        "--until", type=parse_time, metavar="TIME", help="Started before this time (UTC)."
+    ),
+    click.option(
+        "--since",
+        type=parse_time,
+        metavar="TIME",
+        help="Started at this time or later (UTC).",
+    ),
+    click.option(
+        "--paused-for",
+        type=click.Choice(PAUSE_REASONS),
+        metavar="REASON",
+        help="Why the run is paused: signal, timer, budget, unserved and so on.",
+    ),
+    click.option("--node", help="The node at which the run last paused, ended or failed."),
+    labels_option,
+    click.option("--graph", help="The graph's name."),
+)
+
+
 def filter_options(
     *statuses: str,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -187,48 +234,7 @@ def filter_options(
             function(run_filter=run_filter, **given)
 
         for option in (
-            click.option(
-                "--cost-max",
-                type=click.FloatRange(min=0),
-                metavar="USD",
-                help="Its calls cost at most so many dollars.",
-            ),
-            click.option(
-                "--cost-min",
-                type=click.FloatRange(min=0),
-                metavar="USD",
-                help="Its calls cost at least so many dollars.",
-            ),
-            click.option(
-                "--updated-until",
-                type=parse_time,
-                metavar="TIME",
-                help="Its row last changed before this time (UTC).",
-            ),
-            click.option(
-                "--updated-since",
-                type=parse_time,
-                metavar="TIME",
-                help="Its row last changed at this time or later (UTC).",
-            ),
-            click.option(
-                "--until", type=parse_time, metavar="TIME", help="Started before this time (UTC)."
-            ),
-            click.option(
-                "--since",
-                type=parse_time,
-                metavar="TIME",
-                help="Started at this time or later (UTC).",
-            ),
-            click.option(
-                "--paused-for",
-                type=click.Choice(PAUSE_REASONS),
-                metavar="REASON",
-                help="Why the run is paused: signal, timer, budget, unserved and so on.",
-            ),
-            click.option("--node", help="The node at which the run last paused, ended or failed."),
-            labels_option,
-            click.option("--graph", help="The graph's name."),
+            *_FILTER_OPTIONS,
             click.option("--status", type=click.Choice(statuses)),
         ):
             filtered = option(filtered)
