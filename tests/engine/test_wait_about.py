@@ -44,7 +44,7 @@ async def test_rows_lists_and_histories_show_what_a_wait_is_about(either: House)
         assert (entry.status, [wait.about for wait in entry.waits]) == ("waiting", [ABOUT])
         assert (entry.labels, entry.session) == ({"kind": "invoice"}, "desk")
         header, line = run_lines([entry])
-        assert header.split()[-2:] == ["PAUSED", "FOR"]
+        assert header.split()[-1] == "REASON"
         assert line.rstrip().endswith('"lines":[1,null,true]}')
         await run.signal("go")
         await either.move(1, worker)

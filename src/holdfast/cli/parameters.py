@@ -201,7 +201,7 @@ _FILTER_OPTIONS = (
         metavar="REASON",
         help="Why the run is paused: signal, timer, budget, unserved and so on.",
     ),
-    click.option("--node", help="The node at which the run last paused, ended or failed."),
+    click.option("--node", help="The node at which the run, or a branch of it, is."),
     labels_option,
     click.option("--graph", help="The graph's name."),
 )
