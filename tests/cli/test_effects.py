@@ -258,7 +258,7 @@ def test_a_budget_is_shown_and_raised(holdfast: Holdfast) -> None:
         assert raised["budget"] == "$1.000000, 1,000 tokens, 7200 seconds inside nodes"
         assert hf.run("a").result(timeout=DEADLINE_SECONDS)["texts"] == ["It is."] * 2
     told = json.loads(holdfast("run", "budget", "a", "--json").stdout)
-    limits = {"tokens": 1000, "nanodollars": 10**9, "wall_ms": 7_200_000}
+    limits = {"tokens": 1000, "usd": 1.0, "wall_seconds": 7200.0}
     assert told["budget"] == {**limits, "estimate": False}
     assert (told["cost_usd"], told["lacks"]) == (2 * cost, [])
     row = json.loads(holdfast("run", "show", "a", "--json").stdout)

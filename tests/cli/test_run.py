@@ -27,6 +27,9 @@ from tests.cli.conftest import Holdfast
 URL = "sqlite:///runs.db"
 DEADLINE_SECONDS = 60
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+# A table of runs leaves out the day on which a run was started.
+UPDATED = r"\d\d:\d\d:\d\d\.\d{3}Z"
+LIST_COLUMNS = "STARTED UPDATED STATUS GRAPH NODE ID COST LABELS REASON"
 
 
 @contextmanager
@@ -66,15 +69,15 @@ def test_start_hands_on_everything(holdfast: Holdfast) -> None:
     row = json.loads(holdfast("run", "show", "a", "--tenant", "t", "--json").stdout)
     assert row["labels"] == {"k": "v=w", "l": "m", "pool": "gpu"}
     assert row["user"]
-    assert row["due_at"] == "2030-01-02T03:04:05Z"
-    assert row["expires_at"] == "2030-01-02T03:34:05Z"
+    assert row["due_at"] == "2030-01-02T03:04:05.000Z"
+    assert row["expires_at"] == "2030-01-02T03:34:05.000Z"
     assert (row["graph"], row["version"], row["status"]) == ("asking", 2, "waiting")
 
 
 def test_a_time_may_say_its_zone(holdfast: Holdfast) -> None:
     holdfast("run", "start", "flows:asking", "--id", "a", "--start-at", "2030-01-02T05:04:05+02:00")
     row = json.loads(holdfast("run", "show", "a", "--json").stdout)
-    assert row["due_at"] == "2030-01-02T03:04:05Z"
+    assert row["due_at"] == "2030-01-02T03:04:05.000Z"
 
 
 def test_start_waits_for_the_result(holdfast: Holdfast) -> None:
@@ -145,9 +148,10 @@ def test_list_shows_a_table(holdfast: Holdfast) -> None:
     done = holdfast("run", "list")
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
-    assert lines[0].split() == ["STARTED", "STATUS", "GRAPH", "ID", "LABELS", "PAUSED", "FOR"]
-    assert re.fullmatch(rf"{TIME}  ready   asking v2    b", lines[1])
-    assert re.fullmatch(rf"{TIME}  ready   counting v1  a   k=v l=m", lines[2])
+    assert lines[0].split() == LIST_COLUMNS.split()
+    assert re.fullmatch(rf"{TIME}  {UPDATED}  ready   asking v2    ask    b", lines[1])
+    counting = rf"{TIME}  {UPDATED}  ready   counting v1  count  a         k=v l=m"
+    assert re.fullmatch(counting, lines[2])
 
 
 def test_a_run_that_no_worker_claims_is_shown_as_such(
@@ -168,7 +172,7 @@ def test_list_takes_a_reason(holdfast: Holdfast) -> None:
     holdfast("run", "start", "flows:counting", "--id", "a")
     holdfast("run", "start", "flows:counting", "--id", "b", "--start-at", "2280-01-01")
     _, line = holdfast("run", "list", "--paused-for", "scheduled").stdout.splitlines()
-    assert re.fullmatch(rf"{TIME}  waiting  counting v1  b +scheduled", line)
+    assert re.fullmatch(rf"{TIME}  {UPDATED}  waiting  counting v1  \w+ +b +scheduled", line)
     wrong = holdfast("run", "list", "--paused-for", "asleep")
     assert wrong.exit_code == 2
     assert "'asleep' is not one of 'signal'" in wrong.stderr
@@ -184,7 +188,7 @@ def test_list_shows_a_row_that_cannot_be_read(holdfast: Holdfast, folder: Path) 
     assert done.exit_code == 0, done.output
     _, ready, damaged = done.stdout.splitlines()
     assert ready.split()[-1] == "b"
-    assert damaged.split() == ["?", "damaged", "?", "a\\x1b[2J"]
+    assert damaged.split() == ["?", "?", "damaged", "?", "?", "a\\x1b[2J"]
     alone = holdfast("run", "list", "--graph", "asking")
     assert (alone.exit_code, len(alone.stdout.splitlines())) == (0, 2)
     assert "no runs" not in alone.stderr
@@ -209,13 +213,21 @@ def test_list_takes_a_filter(holdfast: Holdfast) -> None:
     assert ids("--since", "2000-01-01") == ["b", "a"]
     assert ids("--until", "2000-01-01T00:00:00+02:00") == []
     assert ids("--since", "2100-01-01T00:00:00Z") == []
+    node = json.loads(holdfast("run", "show", "a", "--json").stdout)["node"]
+    assert ids("--node", node) == ["a"]
+    assert ids("--node", "nowhere") == []
+    changed = json.loads(holdfast("run", "show", "b", "--json").stdout)["updated_at"]
+    assert ids("--updated-since", changed) == ["b"]
+    assert ids("--updated-until", changed) == ["a"]
+    assert ids("--cost-max", "0") == ["b", "a"]
+    assert ids("--cost-min", "0.01") == []
 
 
 def test_list_goes_on_at_a_cursor(holdfast: Holdfast) -> None:
     for id in ("a", "b", "c"):
         holdfast("run", "start", "flows:counting", "--id", id)
     first = holdfast("run", "list", "--limit", "2")
-    assert [line.split()[-1] for line in first.stdout.splitlines()] == ["FOR", "c", "b"]
+    assert [line.split()[-1] for line in first.stdout.splitlines()] == ["REASON", "c", "b"]
     cursor = re.fullmatch(r"there may be more: --cursor '(.+)'\n", first.stderr)
     assert cursor
     second = json.loads(holdfast("run", "list", "--cursor", cursor[1], "--json").stdout)
@@ -621,6 +633,13 @@ def test_all_of_a_filter_are_cancelled(holdfast: Holdfast, monkeypatch: pytest.M
     refused = holdfast(*asked, input="n\n")
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert "Cancel all runs with graph asking, label k=v? [y/N]" in refused.stderr
+    more = ["--node", "ask", "--cost-min", "0", "--cost-max", "1.5"]
+    more += ["--updated-since", "2026-01-01", "--updated-until", "2280-01-01"]
+    told = (
+        "node ask, updated since 2026-01-01T00:00:00.000Z, updated until 2280-01-01T00:00:00.000Z, "
+        "a cost of at least $0, a cost of at most $1.5? [y/N]"
+    )
+    assert told in holdfast(*asked, *more, input="n\n").stderr
     assert '"ready"' in holdfast("run", "show", "a0", "--json").stdout
     limited = holdfast(*asked, "--limit", "1", "--yes", "--reason", "enough")
     assert limited.stdout == "1 seen, 1 cancelled, 0 refused, 0 failed\n"
@@ -804,8 +823,9 @@ def test_children_are_listed_and_know_their_parent(holdfast: Holdfast) -> None:
         until(hf.run("p"), "waiting")
         until(hf.run("child"), "waiting")
         shown = holdfast("run", "children", "p").stdout.splitlines()
-        assert re.fullmatch(r"STARTED +STATUS +GRAPH +ID +LABELS +PAUSED FOR", shown[0])
-        assert re.fullmatch(rf"{TIME}  waiting  asking v2  child  kind=page  signal", shown[1])
+        assert shown[0].split() == LIST_COLUMNS.split()
+        child = rf"{TIME}  {UPDATED}  waiting  asking v2  ask   child        kind=page  signal"
+        assert re.fullmatch(child, shown[1])
         entries = json.loads(holdfast("run", "children", "p", "--json").stdout)
         assert [(entry["id"], entry["status"]) for entry in entries] == [("child", "waiting")]
         child = holdfast("run", "show", "child").stdout

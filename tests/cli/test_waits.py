@@ -39,7 +39,7 @@ def test_show_and_list_tell_what_a_run_waits_for(holdfast: Holdfast) -> None:
     assert [wait["kind"] for wait in row["waits"]] == ["signal", "signal", "timer"]
     assert row["waits"][0]["about"] == {"offer": "o-7", "price": 12.5}
     header, line = holdfast("run", "list").stdout.splitlines()
-    assert header.split() == ["STARTED", "STATUS", "GRAPH", "ID", "LABELS", "PAUSED", "FOR"]
+    assert header.split()[-3:] == ["COST", "LABELS", "REASON"]
     assert line.endswith(f"k=v     signal {about}")
     (entry,) = json.loads(holdfast("run", "list", "--json").stdout)["runs"]
     assert entry["waits"][0]["about"] == {"offer": "o-7", "price": 12.5}

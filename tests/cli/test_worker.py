@@ -229,17 +229,23 @@ async def test_it_runs_what_is_due_and_leaves_when_asked(hf: Holdfast) -> None:
         assert await worker.ended() == (0, expected)
 
 
-async def test_it_shows_failed_attempts_and_the_logs_of_the_users_modules(
-    hf: Holdfast, folder: Path
-) -> None:
+async def chatty_output(hf: Holdfast, folder: Path, *options: str) -> str:
+    """Return what a worker prints while a run fails that logs a lot."""
     (folder / "chatty.py").write_text(CHATTY)
-    async with working("chatty", "--poll-seconds", "0.01") as worker:
+    async with working("chatty", "--poll-seconds", "0.01", *options) as worker:
         await worker.told()
         run = await hf.start(load_graph("chatty:chatty"), id="doc-42")
         with pytest.raises(RunFailed):
             await run.result()
         worker.process.send_signal(signal.SIGTERM)
         _, told = await worker.ended()
+    return told
+
+
+async def test_it_shows_failed_attempts_and_the_logs_of_the_users_modules(
+    hf: Holdfast, folder: Path
+) -> None:
+    told = await chatty_output(hf, folder)
     lines = told.splitlines()
     assert re.match(rf"{TIME} INFO shop\.flow: is working \\x1b\[2J$", lines[0]), lines[0]
     assert "details" not in told
@@ -258,15 +264,7 @@ async def test_it_shows_failed_attempts_and_the_logs_of_the_users_modules(
 async def test_it_shows_logs_from_the_level_that_it_is_given(
     hf: Holdfast, folder: Path, level: str, shown: list[str]
 ) -> None:
-    (folder / "chatty.py").write_text(CHATTY)
-    options = ("--poll-seconds", "0.01", "--log-level", level, "--log-format", "json")
-    async with working("chatty", *options) as worker:
-        await worker.told()
-        run = await hf.start(load_graph("chatty:chatty"), id="doc-42")
-        with pytest.raises(RunFailed):
-            await run.result()
-        worker.process.send_signal(signal.SIGTERM)
-        _, told = await worker.ended()
+    told = await chatty_output(hf, folder, "--log-level", level, "--log-format", "json")
     logs = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
     assert all(set(log) == {"time", "level", "logger", "message"} for log in logs)
     assert next(log for log in logs if log["level"] == "error")["logger"] == "holdfast.worker"

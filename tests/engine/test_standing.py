@@ -83,17 +83,6 @@ async def test_pages_of_a_filter_are_full_and_miss_nothing(house: House, hf: Hol
     assert found == [f"doc-{number}" for number in (8, 7, 5, 4, 2, 1)]
 
 
-async def test_ended_runs_are_listed_without_reading_their_rows(house: House) -> None:
-    graph = graph_of(nothing)
-    hf = house.open()
-    async with house.worker(hf, graph):
-        for _ in range(5):
-            await (await hf.start(graph)).result(timeout=60)
-    reader = house.open()
-    assert len((await reader.list()).runs) == 5
-    assert "get_many" not in {row.operation for row in reader.meter.report().rows}
-
-
 async def test_a_run_that_began_is_not_queued_any_more(house: House) -> None:
     gates = {"first": Gate(), "second": Gate()}
 

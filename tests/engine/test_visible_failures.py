@@ -158,9 +158,8 @@ async def test_a_failed_run_names_node_and_line_and_carries_the_trace_as_a_note(
     assert "src/holdfast" not in failed.trace
 
 
-async def test_a_run_that_fails_in_a_branch_names_the_node_of_the_branch(
-    house: House, hf: Holdfast, caplog: pytest.LogCaptureFixture
-) -> None:
+def pages_graph(**options: Any) -> Graph:
+    """Return a graph whose second branch fails."""
     graph = Graph("pages", dict)
 
     @graph.node
@@ -175,7 +174,14 @@ async def test_a_run_that_fails_in_a_branch_names_the_node_of_the_branch(
     @graph.node
     async def join(state: Any) -> None: ...
 
-    graph.each(split, read, over="pages", into="page", join=join)
+    graph.each(split, read, over="pages", into="page", join=join, **options)
+    return graph
+
+
+async def test_a_run_that_fails_in_a_branch_names_the_node_of_the_branch(
+    house: House, hf: Holdfast, caplog: pytest.LogCaptureFixture
+) -> None:
+    graph = pages_graph()
     async with house.worker(hf, graph):
         run = await hf.start(graph, id="doc-42")
         with pytest.raises(RunFailed) as caught:
@@ -190,21 +196,7 @@ async def test_a_run_that_fails_in_a_branch_names_the_node_of_the_branch(
 async def test_a_branch_that_fails_and_is_spared_is_a_warning(
     house: House, hf: Holdfast, caplog: pytest.LogCaptureFixture
 ) -> None:
-    graph = Graph("pages", dict)
-
-    @graph.node
-    async def split(state: Any) -> Any:
-        return {"pages": [1, 2]}
-
-    @graph.node(writes=[])
-    async def read(state: Any) -> None:
-        if state["page"] == 2:
-            raise ValueError("page 2")
-
-    @graph.node
-    async def join(state: Any) -> None: ...
-
-    graph.each(split, read, over="pages", into="page", join=join, on_failure="spare")
+    graph = pages_graph(on_failure="spare")
     async with house.worker(hf, graph):
         await (await hf.start(graph, id="doc-42")).result(timeout=60)
     (warning,) = messages(caplog, "WARNING")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, Holdfast
-from holdfast.cli.facts import facts_of, row_of
+from holdfast.cli.facts import facts_of
 from holdfast.engine.runs.local_workers import NO_WORKERS
 from holdfast.engine.runs.signalling import send_signal
 from holdfast.model import wait as waits
@@ -67,7 +67,7 @@ async def test_a_new_kind_that_a_signal_answers(house: House, hf: Holdfast) -> N
         (stored,) = (await item_of_head(hf, "doc-42"))["waits"]
         assert (stored["key"], stored["signal"]) == ("%parcel.p-1#1", "%parcel.p-1")
         assert dict(facts_of(row))["waits for"].startswith("parcel p-1 from Kiel, since ")
-        assert row_of(row)["waits"][0]["kind"] == "parcel"
+        assert row.as_dict()["waits"][0]["kind"] == "parcel"
     async with house.worker(house.open(), graph) as worker:
         sent = {"name": kind.signal, "id": "s1", "payload": "books"}
         await send_signal(hf._kernel, NO_WORKERS, tenant_key("doc-42"), **sent)

@@ -127,4 +127,14 @@ def _filter_text(run_filter: RunFilter) -> str:
         parts.append(f"since {utc_of_ms(run_filter.since_ms)}")
     if run_filter.until is not None:
         parts.append(f"until {utc_of_ms(run_filter.until_ms)}")
+    if run_filter.node is not None:
+        parts.append(f"node {run_filter.node}")
+    if run_filter.updated_since is not None:
+        parts.append(f"updated since {utc_of_ms(run_filter.updated_since_ms)}")
+    if run_filter.updated_until is not None:
+        parts.append(f"updated until {utc_of_ms(run_filter.updated_until_ms)}")
+    if run_filter.cost_usd_min is not None:
+        parts.append(f"a cost of at least ${run_filter.cost_usd_min:g}")
+    if run_filter.cost_usd_max is not None:
+        parts.append(f"a cost of at most ${run_filter.cost_usd_max:g}")
     return f"with {', '.join(parts)}" if parts else "of the tenant"

@@ -13,8 +13,9 @@ from holdfast.app import Holdfast
 from holdfast.cli.facts import budget_needs, cut_to_line, dollars, money_facts
 from holdfast.cli.opening import with_holdfast
 from holdfast.cli.parameters import budget_options, example, json_option, parse_json
-from holdfast.cli.text import columns, compact, pretty, say, utc
+from holdfast.cli.text import columns, compact, pretty, say
 from holdfast.model.budget import Budget, BudgetLimits
+from holdfast.model.moments import utc_text
 from holdfast.model.run import AmbiguousCall, Run
 from holdfast.model.spending import Spending
 
@@ -36,7 +37,7 @@ async def ambiguous(holdfast: Holdfast, *, as_json: bool) -> None:
     """
     calls = [call async for call in holdfast.ambiguous()]
     if as_json:
-        click.echo(pretty(calls))
+        click.echo(pretty([call.as_dict() for call in calls]))
         return
     for line in columns(_call_rows(calls)):
         click.echo(line)
@@ -48,7 +49,15 @@ def _call_rows(calls: Sequence[AmbiguousCall]) -> list[tuple[str, ...]]:
     rows = [("SINCE", "GRAPH", "NODE", "TOOL", "KEY", "RUN", "CALL", "ARGUMENTS")] if calls else []
     for call in calls:
         shown = "" if call.arguments is None else cut_to_line(compact(call.arguments))
-        row = (utc(call.since), call.graph, call.node, call.name, call.key, call.run, call.call)
+        row = (
+            utc_text(call.since),
+            call.graph,
+            call.node,
+            call.name,
+            call.key,
+            call.run,
+            call.call,
+        )
         rows.append((*row, shown))
     return rows
 
@@ -154,7 +163,7 @@ def _changed(
 def _spending(row: Run, together: Spending) -> dict[str, Any]:
     return {
         "id": row.id,
-        "budget": row.budget,
+        "budget": None if row.budget is None else row.budget.as_dict(),
         "budget_of": row.budget_of,
         "cost_usd": row.cost_usd,
         "tokens": row.tokens,

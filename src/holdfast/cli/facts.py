@@ -8,9 +8,10 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.cli.text import columns, compact, say, utc, utc_of_ms
+from holdfast.cli.text import columns, compact, say, utc_of_ms
 from holdfast.model.budget import BudgetLimits
 from holdfast.model.event import Failure
+from holdfast.model.moments import utc_text
 from holdfast.model.run import HistoryEntry, Run, RunEntry, SessionQueueEntry
 from holdfast.model.spending import NANODOLLARS_PER_DOLLAR, NO_SPENDING
 from holdfast.model.wait import BudgetWait, Wait
@@ -20,20 +21,17 @@ __all__ = [
     "budget_needs",
     "cut_to_line",
     "dollars",
-    "entry_of",
     "facts_of",
     "money_facts",
     "result_facts",
-    "row_of",
-    "run_entry_of",
     "run_lines",
     "session_queue_lines",
     "show_entries",
     "wait_lines",
-    "wait_of",
 ]
 
 _DETAILS_MAX = 160
+_NODE_MAX = 30
 _RESULT_MAX = 500
 # Leaves room for the result.
 _ARGUMENTS_MAX = 80
@@ -41,39 +39,53 @@ _ARGUMENTS_MAX = 80
 _ANSWERS = ("payload", "result")
 _FOR_MACHINES = ("digest", "kinds", "ops")
 _SAYS_NOTHING = (None, "", msgspec.structs.asdict(NO_SPENDING))
-_TIMES = {
-    "deadline_ms": "until_at",
-    "expires_ms": "expires_at",
-    "retry_at_ms": "retry_at",
-    "since_ms": "since_at",
-    "stale_ms": "stale_at",
-}
 
 
 def run_lines(runs: Sequence[RunEntry], damaged: Sequence[str] = ()) -> Iterable[str]:
     """Return runs as lines of a table; then the ids of runs with unreadable rows."""
     if not runs and not damaged:
         return ()
-    rows = [("STARTED", "STATUS", "GRAPH", "ID", "LABELS", "PAUSED FOR")]
-    for entry in runs:
-        labels = " ".join(f"{name}={value}" for name, value in entry.labels.items())
-        graph = f"{entry.graph} v{entry.version}"
-        paused = cut_to_line(_pause_text(entry))
-        rows.append((utc(entry.created_at), entry.status, graph, entry.id, labels, paused))
-    rows += [("?", "damaged", "?", id, "", "") for id in damaged]
-    return columns(rows)
+    return columns(
+        [
+            ("STARTED", "UPDATED", "STATUS", "GRAPH", "NODE", "ID", "COST", "LABELS", "REASON"),
+            *map(_run_cells, runs),
+            *(("?", "?", "damaged", "?", "?", id, "", "", "") for id in damaged),
+        ]
+    )
 
 
-def run_entry_of(entry: RunEntry) -> dict[str, Any]:
-    """Return a line of a list as a dict, with times in ISO 8601."""
-    waits = [wait_of(wait) for wait in entry.waits]
-    return {**msgspec.structs.asdict(entry), "waits": waits}
+def _run_cells(entry: RunEntry) -> tuple[str, ...]:
+    return (
+        utc_text(entry.created_at),
+        _updated_text(entry),
+        entry.status,
+        f"{entry.graph} v{entry.version}",
+        cut_to_line(entry.node, _NODE_MAX),
+        entry.id,
+        dollars(entry.cost_usd) if entry.cost_usd else "",
+        " ".join(f"{name}={value}" for name, value in entry.labels.items()),
+        cut_to_line(_reason_text(entry)),
+    )
 
 
-def _pause_text(entry: RunEntry) -> str:
-    """Return why a run is paused, and what its nodes said about what it waits for."""
+def _updated_text(entry: RunEntry) -> str:
+    """Return when a run's row was last written, without the day if the run started on it."""
+    started, updated = utc_text(entry.created_at), utc_text(entry.updated_at)
+    day = started.partition("T")[0]
+    return updated.removeprefix(f"{day}T")
+
+
+def _reason_text(entry: RunEntry) -> str:
+    """Return why a run is paused or failed, and what its nodes said about what it waits for."""
+    if entry.failure is not None:
+        return _failure_text(entry.failure)
     about = dict.fromkeys(compact(wait.about) for wait in entry.waits if wait.has_about)
     return " ".join([entry.reason or "", *about])
+
+
+def _failure_text(failure: Failure) -> str:
+    """Return an error in one line."""
+    return f"{failure.type}: {failure.message}"
 
 
 def session_queue_lines(entries: list[SessionQueueEntry]) -> Iterable[str]:
@@ -82,22 +94,9 @@ def session_queue_lines(entries: list[SessionQueueEntry]) -> Iterable[str]:
         return ()
     rows = [("NUMBER", "STARTED", "STATUS", "PAUSED FOR", "ID")]
     for entry in entries:
-        started, reason = utc(entry.created_at), entry.reason or ""
+        started, reason = utc_text(entry.created_at), entry.reason or ""
         rows.append((str(entry.number), started, entry.status, reason, entry.id))
     return columns(rows)
-
-
-def row_of(row: Run) -> dict[str, Any]:
-    """Return a run's row as a dict, with times in ISO 8601."""
-    shown = _readable_fields(msgspec.structs.asdict(row))
-    return {**shown, "waits": [wait_of(wait) for wait in row.waits]}
-
-
-def wait_of(wait: Wait) -> dict[str, Any]:
-    """Return a wait as a dict, with its kind, and with times in ISO 8601."""
-    fields = {"kind": wait.kind.tag, **_readable_fields(msgspec.structs.asdict(wait))}
-    del fields["text"], fields["packed_about"], fields["payload_schema"]
-    return {**fields, "about": wait.about}
 
 
 def wait_lines(waits: Sequence[Wait]) -> Iterable[str]:
@@ -132,7 +131,7 @@ def facts_of(row: Run) -> Iterator[tuple[str, str]]:
     if len(row.waits) >= ROW_WAITS_MAX:
         yield "", "there may be more: holdfast run waits"
     if row.due_at is not None:
-        yield "due", utc(row.due_at)
+        yield "due", utc_text(row.due_at)
     if row.owner is not None:
         yield "owner", f"worker {row.owner}"
     for name, value in row.labels.items():
@@ -154,11 +153,11 @@ def facts_of(row: Run) -> Iterator[tuple[str, str]]:
         yield "failed resumes", str(row.resume_failures)
     records = _counted(row.journal_records, "record")
     yield "journal", f"{records}, {_counted(row.journal_bytes, 'byte')}"
-    yield "started", utc(row.created_at)
-    yield "changed", utc(row.updated_at)
-    yield "expires", utc(row.expires_at)
+    yield "started", utc_text(row.created_at)
+    yield "changed", utc_text(row.updated_at)
+    yield "expires", utc_text(row.expires_at)
     if row.failure is not None:
-        yield "failure", f"{row.failure.type}: {row.failure.message}"
+        yield "failure", _failure_text(row.failure)
 
 
 def _counted(count: int, what: str) -> str:
@@ -229,8 +228,8 @@ def show_entries(entries: Sequence[HistoryEntry], *, full: bool = False) -> None
 def _event(entry: HistoryEntry, *, full: bool) -> tuple[str, str, str, str]:
     if entry.ephemeral:
         told = " ".join(_ephemeral_facts(entry.details))
-        return utc(entry.at), entry.kind, entry.node or "", told if full else cut_to_line(told)
-    details = entry_of(entry)["details"]
+        return utc_text(entry.at), entry.kind, entry.node or "", told if full else cut_to_line(told)
+    details: dict[str, Any] = entry.as_dict()["details"]
     if "arguments" in details and not full:
         details["arguments"] = cut_to_line(compact(details["arguments"]), _ARGUMENTS_MAX)
     if details.get("failure"):
@@ -243,7 +242,7 @@ def _event(entry: HistoryEntry, *, full: bool) -> tuple[str, str, str, str]:
         if _says_something(name, value)
     )
     shown = told if full else cut_to_line(told)
-    return utc(entry.at), entry.kind, entry.node or "", shown
+    return utc_text(entry.at), entry.kind, entry.node or "", shown
 
 
 def _ephemeral_facts(details: dict[str, Any]) -> Iterator[str]:
@@ -288,24 +287,3 @@ def _says_something(name: str, value: Any) -> bool:
     if name in _ANSWERS:
         return value is not None
     return name not in _FOR_MACHINES and value not in _SAYS_NOTHING and value is not False
-
-
-def entry_of(entry: HistoryEntry) -> dict[str, Any]:
-    """Return an entry of a history as a dict, with times in ISO 8601."""
-    shown = {**msgspec.structs.asdict(entry), "details": _readable_fields(entry.details)}
-    if not entry.ephemeral:
-        del shown["ephemeral"]
-    return shown
-
-
-def _readable_fields(values: dict[str, Any]) -> dict[str, Any]:
-    """Return fields with times in ISO 8601 and failures as dicts."""
-    shown: dict[str, Any] = {}
-    for name, value in values.items():
-        if name in _TIMES:
-            shown[_TIMES[name]] = None if value is None else utc_of_ms(value)
-        elif isinstance(value, Failure):
-            shown[name] = msgspec.structs.asdict(value)
-        else:
-            shown[name] = value
-    return shown

@@ -16,7 +16,7 @@ import click
 from holdfast.cli.failures import show_errors
 from holdfast.errors import InvalidRequest
 from holdfast.model.durations import days, hours, minutes, seconds
-from holdfast.model.run import PAUSE_REASONS, Status
+from holdfast.model.run import PAUSE_REASONS
 from holdfast.records.run_filter import RunFilter
 from holdfast.storage.open import is_in_memory
 
@@ -35,6 +35,8 @@ __all__ = [
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
+# Options of a filter that have the names of its conditions.
+_SAME_NAMES = ("status", "graph", "since", "until", "node", "updated_since", "updated_until")
 _UNITS = {"s": seconds, "m": minutes, "h": hours, "d": days}
 
 
@@ -158,6 +160,53 @@ labels_option = click.option(
 )
 
 
+# Each decorator puts its option before those of the earlier ones.
+_FILTER_OPTIONS = (
+    click.option(
+        "--cost-max",
+        type=click.FloatRange(min=0),
+        metavar="USD",
+        help="Its calls cost at most so many dollars.",
+    ),
+    click.option(
+        "--cost-min",
+        type=click.FloatRange(min=0),
+        metavar="USD",
+        help="Its calls cost at least so many dollars.",
+    ),
+    click.option(
+        "--updated-until",
+        type=parse_time,
+        metavar="TIME",
+        help="Its row last changed before this time (UTC).",
+    ),
+    click.option(
+        "--updated-since",
+        type=parse_time,
+        metavar="TIME",
+        help="Its row last changed at this time or later (UTC).",
+    ),
+    click.option(
+        "--until", type=parse_time, metavar="TIME", help="Started before this time (UTC)."
+    ),
+    click.option(
+        "--since",
+        type=parse_time,
+        metavar="TIME",
+        help="Started at this time or later (UTC).",
+    ),
+    click.option(
+        "--paused-for",
+        type=click.Choice(PAUSE_REASONS),
+        metavar="REASON",
+        help="Why the run is paused: signal, timer, budget, unserved and so on.",
+    ),
+    click.option("--node", help="The node at which the run, or a branch of it, is."),
+    labels_option,
+    click.option("--graph", help="The graph's name."),
+)
+
+
 def filter_options(
     *statuses: str,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -167,43 +216,25 @@ def filter_options(
         @wraps(function)
         def filtered(
             *,
-            status: Status | None,
-            graph: str | None,
             labels: Mapping[str, str],
-            since: datetime | None,
-            until: datetime | None,
             paused_for: str | None,
+            cost_min: float | None,
+            cost_max: float | None,
             **given: Any,
         ) -> None:
+            named = {name: given.pop(name) for name in _SAME_NAMES}
             with show_errors():
                 run_filter = RunFilter(
-                    status=status,
-                    graph=graph,
                     labels=labels,
-                    since=since,
-                    until=until,
                     reason=paused_for,
+                    cost_usd_min=cost_min,
+                    cost_usd_max=cost_max,
+                    **named,
                 )
             function(run_filter=run_filter, **given)
 
         for option in (
-            click.option(
-                "--until", type=parse_time, metavar="TIME", help="Started before this time (UTC)."
-            ),
-            click.option(
-                "--since",
-                type=parse_time,
-                metavar="TIME",
-                help="Started at this time or later (UTC).",
-            ),
-            click.option(
-                "--paused-for",
-                type=click.Choice(PAUSE_REASONS),
-                metavar="REASON",
-                help="Why the run is paused: signal, timer, budget, unserved and so on.",
-            ),
-            labels_option,
-            click.option("--graph", help="The graph's name."),
+            *_FILTER_OPTIONS,
             click.option("--status", type=click.Choice(statuses)),
         ):
             filtered = option(filtered)

@@ -24,11 +24,12 @@ from holdfast.cli.parameters import (
 )
 from holdfast.cli.run_reading import READING
 from holdfast.cli.targets import FORMS, load_graph
-from holdfast.cli.text import pretty, say, utc
+from holdfast.cli.text import pretty, say
 from holdfast.clock import SystemClock
 from holdfast.handle import RunHandle
 from holdfast.model.budget import Budget
 from holdfast.model.durations import hours, seconds
+from holdfast.model.moments import utc_text
 from holdfast.model.program import Program
 from holdfast.model.run import OnBusy
 from holdfast.model.standing import standing
@@ -221,7 +222,7 @@ async def extend(holdfast: Holdfast, *, id: str, expires: timedelta) -> None:
     """Let the run ID expire SPAN from now (90s, 30m, 12h, 3d). An expiry only moves later."""
     handle = holdfast.run(id)
     await handle.extend(expires)
-    say(f"run {id} expires at {utc((await handle.get()).expires_at)}")
+    say(f"run {id} expires at {utc_text((await handle.get()).expires_at)}")
 
 
 @run.command(

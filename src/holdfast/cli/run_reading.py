@@ -12,16 +12,12 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.facts import (
-    entry_of,
     facts_of,
     result_facts,
-    row_of,
-    run_entry_of,
     run_lines,
     session_queue_lines,
     show_entries,
     wait_lines,
-    wait_of,
 )
 from holdfast.cli.opening import with_holdfast
 from holdfast.cli.parameters import (
@@ -30,12 +26,13 @@ from holdfast.cli.parameters import (
     json_option,
     parse_duration,
 )
-from holdfast.cli.text import columns, compact, pretty, say, utc
+from holdfast.cli.text import columns, compact, pretty, say
 from holdfast.clock import SystemClock
 from holdfast.display import printable
 from holdfast.engine.runs.argument_checks import LIMIT_MAX
 from holdfast.errors import RunNotFound
 from holdfast.handle import RunHandle
+from holdfast.model.moments import utc_text
 from holdfast.model.run import HistoryEntry, HistoryPage, Status, TextPiece
 from holdfast.model.standing import overdue_text
 from holdfast.records.run_filter import RunFilter
@@ -60,8 +57,7 @@ async def list_runs(
     """
     page = await holdfast.list(run_filter, limit=limit, cursor=cursor)
     if as_json:
-        runs = [run_entry_of(entry) for entry in page.runs]
-        click.echo(pretty({"runs": runs, "cursor": page.cursor, "damaged": page.damaged}))
+        click.echo(pretty(page.as_dict()))
         return
     for line in run_lines(page.runs, page.damaged):
         click.echo(line)
@@ -105,7 +101,7 @@ async def show(
     elif row.status == "finished":
         values["result"] = await _read_result(handle)
     if as_json:
-        click.echo(pretty({**row_of(row), **values}))
+        click.echo(pretty({**row.as_dict(), **values}))
         return
     facts = [*facts_of(row), *result_facts(values)]
     unclaimed = overdue_text(row, now_ms=SystemClock().now_ms())
@@ -130,8 +126,7 @@ async def waits(
     """List everything that the run ID waits for, the longest wait first."""
     page = await holdfast.run(id).waits(limit=limit, cursor=cursor)
     if as_json:
-        found = [wait_of(wait) for wait in page.waits]
-        click.echo(pretty({"waits": found, "cursor": page.cursor}))
+        click.echo(pretty(page.as_dict()))
         return
     for line in wait_lines(page.waits):
         click.echo(line)
@@ -161,7 +156,7 @@ async def history(
         if not as_json:
             show_entries(page.entries, full=full)
         for entry in page.entries if as_json else ():
-            click.echo(f"{before}\n{pretty(entry_of(entry))}", nl=False)
+            click.echo(f"{before}\n{pretty(entry.as_dict())}", nl=False)
             before = ","
     if as_json:
         click.echo("[]" if before == "[" else "\n]")
@@ -213,7 +208,7 @@ async def watch(
     events = holdfast.run(id).events(after=after, ephemeral=ephemeral)
     async for entry in _until_interrupted(events, after):
         if as_json:
-            click.echo(compact(entry_of(entry)))
+            click.echo(compact(entry.as_dict()))
         else:
             show_entries([entry])
 
@@ -261,7 +256,7 @@ async def tokens(holdfast: Holdfast, *, id: str, after: str | None, as_json: boo
     async for piece in _until_interrupted(holdfast.run(id).tokens(after=after), after):
         silent = False
         if as_json:
-            click.echo(compact(piece))
+            click.echo(compact(piece.as_dict()))
             continue
         if speaking is not None and (piece.call != speaking or piece.restarted):
             click.echo()
@@ -295,7 +290,7 @@ async def queue(holdfast: Holdfast, *, session: str, user: str | None, as_json: 
     """Show the queue of a SESSION: its runs that have not ended, in their order."""
     entries = await holdfast.session_queue(session, user=user)
     if as_json:
-        click.echo(pretty(entries))
+        click.echo(pretty([entry.as_dict() for entry in entries]))
         return
     for line in session_queue_lines(entries):
         click.echo(line)
@@ -312,7 +307,7 @@ async def children(holdfast: Holdfast, *, id: str, as_json: bool) -> None:
     """List the runs that the run ID started, the oldest first."""
     entries = await holdfast.run(id).children()
     if as_json:
-        click.echo(pretty([run_entry_of(entry) for entry in entries]))
+        click.echo(pretty([entry.as_dict() for entry in entries]))
         return
     for line in run_lines(entries):
         click.echo(line)
@@ -328,10 +323,11 @@ async def signals(holdfast: Holdfast, *, id: str, as_json: bool) -> None:
     """List the signals that the run ID has set aside, because they do not fit what it waits for."""
     found = await holdfast.run(id).set_aside()
     if as_json:
-        click.echo(pretty(found))
+        click.echo(pretty([each.as_dict() for each in found]))
         return
     rows = [
-        (utc(each.at), each.name, each.id, each.reason, compact(each.payload)) for each in found
+        (utc_text(each.at), each.name, each.id, each.reason, compact(each.payload))
+        for each in found
     ]
     for line in columns(rows):
         click.echo(line)

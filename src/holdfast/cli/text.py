@@ -10,9 +10,10 @@ import click
 import msgspec
 
 from holdfast.display import escaped_json, printable
+from holdfast.model.moments import utc_text
 from holdfast.redaction import without_credentials
 
-__all__ = ["columns", "compact", "pretty", "say", "utc", "utc_of_ms"]
+__all__ = ["columns", "compact", "pretty", "say", "utc_of_ms"]
 
 
 def say(text: str, *, err: bool = False) -> None:
@@ -20,15 +21,9 @@ def say(text: str, *, err: bool = False) -> None:
     click.echo(printable(without_credentials(text)), err=err)
 
 
-def utc(moment: datetime) -> str:
-    """Return a time as text in UTC, to the millisecond."""
-    text = moment.astimezone(UTC).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")
-
-
 def utc_of_ms(ms: int) -> str:
     """Return a time in milliseconds since 1970 as text."""
-    return utc(datetime.fromtimestamp(ms / 1000, UTC))
+    return utc_text(datetime.fromtimestamp(ms / 1000, UTC))
 
 
 def columns(rows: Sequence[Sequence[str]]) -> Iterable[str]:

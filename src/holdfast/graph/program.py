@@ -132,7 +132,8 @@ class GraphProgram(FunctionProgram[InputT, ResultT]):
             for _, strand in execution.runnable_strands()
             if (node := nodes.get(strand.node)) is not None
         ]
-        return min(left, default=0)
+        # A newer version of the graph may allow fewer attempts than were made.
+        return max(min(left, default=0), 0)
 
     def result(self, state: dict[str, Any]) -> ResultT:
         """Return the final state of a run in the type of the graph's state.

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.errors import InvalidRequest
 from holdfast.model.durations import Duration, milliseconds_of
+from holdfast.model.json_form import JsonForm
 from holdfast.model.spending import NANODOLLARS_PER_DOLLAR, Spending
 
 __all__ = ["Budget", "BudgetLimits", "check_limits"]
@@ -22,7 +23,7 @@ _NANODOLLAR = Decimal("1E-9")
 _EXACT = Context(prec=28)
 
 
-class BudgetLimits(msgspec.Struct, frozen=True):
+class BudgetLimits(JsonForm, frozen=True):
     """The budget of a run as its row stores it; None means no limit."""
 
     tokens: int | None = None

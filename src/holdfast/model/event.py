@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from holdfast.model.arguments import Recorded
+from holdfast.model.json_form import JsonForm
 from holdfast.model.spending import NO_SPENDING, Spending
 from holdfast.model.wait import Wait
 
@@ -50,7 +51,7 @@ __all__ = [
 ]
 
 
-class Failure(msgspec.Struct, frozen=True, array_like=True):
+class Failure(JsonForm, frozen=True, array_like=True):
     """An error in a form that other processes can read."""
 
     type: str = ""

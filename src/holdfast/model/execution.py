@@ -34,6 +34,7 @@ __all__ = [
     "Execution",
     "Strand",
     "branch_paths",
+    "is_in_summary",
     "is_within",
     "nodes_summary",
     "outer_path",
@@ -236,6 +237,13 @@ def nodes_summary(execution: Execution) -> str:
     nodes = Counter(strand.node for _, strand in execution.current_strands())
     shown = ", ".join(name if n == 1 else f"{name} x{n}" for name, n in nodes.items())
     return shown if len(shown) <= _SUMMARY_CHARS_MAX else shown[: _SUMMARY_CHARS_MAX - 1] + "…"
+
+
+def is_in_summary(node: str, summary: str) -> bool:
+    """Return whether a summary of the current nodes of a run names a node."""
+    return node == summary or any(
+        node in (part, part.rpartition(" x")[0]) for part in summary.split(", ")
+    )
 
 
 _SUMMARY_CHARS_MAX = 200

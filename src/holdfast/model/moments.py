@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TypeAlias
 
 from holdfast.errors import InvalidRequest
 
-__all__ = ["MOMENT_MS_MAX", "Moment", "moment_ms"]
+__all__ = ["MOMENT_MS_MAX", "Moment", "moment_ms", "utc_text"]
 
 Moment: TypeAlias = datetime | str
 
@@ -41,3 +41,9 @@ def moment_ms(moment: Moment, field: str) -> int:
     if not 0 <= ms <= MOMENT_MS_MAX:
         raise InvalidRequest(f"{field} must be from 1970 to 2286, got {moment}", field=field)
     return ms
+
+
+def utc_text(moment: datetime) -> str:
+    """Return a time as ISO 8601 text in UTC, to the millisecond."""
+    text = moment.astimezone(UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")

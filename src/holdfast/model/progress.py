@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
+from holdfast.model.json_form import JsonForm
 
 __all__ = ["BulkProgress", "SweepProgress"]
 
 
-class BulkProgress(msgspec.Struct, frozen=True, kw_only=True):
+class BulkProgress(JsonForm, frozen=True, kw_only=True):
     """The progress of a bulk action on runs."""
 
     seen: int = 0
@@ -22,7 +22,7 @@ class BulkProgress(msgspec.Struct, frozen=True, kw_only=True):
     """The errors of the first few runs that failed."""
 
 
-class SweepProgress(msgspec.Struct, frozen=True, kw_only=True):
+class SweepProgress(JsonForm, frozen=True, kw_only=True):
     """The progress of a sweep; in a dry run, what a sweep would do."""
 
     blobs: int = 0

@@ -5,10 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-import msgspec
-
 from holdfast.model.budget import BudgetLimits
 from holdfast.model.event import Failure
+from holdfast.model.json_form import JsonForm, with_readable_times
 from holdfast.model.wait import Wait
 
 __all__ = [
@@ -47,7 +46,7 @@ PAUSE_REASONS: tuple[str, ...] = (
 """Why a run is paused, or why its last worker released it."""
 
 
-class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
+class RunEntry(JsonForm, frozen=True, kw_only=True):
     """One line of a list of runs."""
 
     id: str
@@ -62,9 +61,17 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Why it is paused, as in `Run`."""
     waits: tuple[Wait, ...] = ()
     """What it waits for, as in `Run`."""
+    node: str = ""
+    """The current node when the row was last written; several if the run has branches."""
+    updated_at: datetime
+    """When its row was last written."""
+    cost_usd: float = 0.0
+    """What its calls cost, when the row was last written."""
+    failure: Failure | None = None
+    """Why it failed or was cancelled, or is quarantined."""
 
 
-class RunPage(msgspec.Struct, frozen=True):
+class RunPage(JsonForm, frozen=True):
     """A page of runs, the newest first."""
 
     runs: list[RunEntry]
@@ -74,7 +81,7 @@ class RunPage(msgspec.Struct, frozen=True):
     """Ids of runs whose rows cannot be read, at most a thousand."""
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class Run(JsonForm, frozen=True, kw_only=True):
     """The row of a run, with everything that an operator needs to know."""
 
     id: str
@@ -99,6 +106,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     owner: str | None
     """The worker that owns the run."""
     retries_left: int
+    """How many failures of its current nodes the run survives, when the row was last written: at
+    its start, at a pause, by a retry. 0 after its end."""
     nodes_run: int
     spent_seconds: float
     """Time spent inside nodes."""
@@ -129,7 +138,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """What its calls cost, when the row was last written."""
 
 
-class AmbiguousCall(msgspec.Struct, frozen=True, kw_only=True):
+class AmbiguousCall(JsonForm, frozen=True, kw_only=True):
     """A call with an unknown outcome. A person has to resolve it."""
 
     run: str
@@ -152,7 +161,7 @@ class AmbiguousCall(msgspec.Struct, frozen=True, kw_only=True):
         return f"AmbiguousCall({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
 
-class SessionQueueEntry(msgspec.Struct, frozen=True, kw_only=True):
+class SessionQueueEntry(JsonForm, frozen=True, kw_only=True):
     """A run in a session queue."""
 
     number: int
@@ -164,7 +173,7 @@ class SessionQueueEntry(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
 
 
-class SetAsideSignal(msgspec.Struct, frozen=True, kw_only=True):
+class SetAsideSignal(JsonForm, frozen=True, kw_only=True):
     """A signal that no wait takes, because its payload does not fit the type of the wait."""
 
     name: str
@@ -178,7 +187,7 @@ class SetAsideSignal(msgspec.Struct, frozen=True, kw_only=True):
     """When the run set it aside."""
 
 
-class SignalReceipt(msgspec.Struct, frozen=True, kw_only=True):
+class SignalReceipt(JsonForm, frozen=True, kw_only=True):
     """What became of a signal when it was stored."""
 
     repeated: bool
@@ -192,7 +201,7 @@ class SignalReceipt(msgspec.Struct, frozen=True, kw_only=True):
     a retry: send it with another ``signal_id``."""
 
 
-class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryEntry(JsonForm, frozen=True, kw_only=True):
     """One event in the history of a run."""
 
     at: datetime
@@ -204,8 +213,12 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     ephemeral: bool = False
     """Whether the event is not recorded: it may be missed, and no other reader need get it."""
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return it in plain types, ready for ``json.dumps``, also the times among the details."""
+        return {**super().as_dict(), "details": with_readable_times(self.details)}
 
-class HistoryPage(msgspec.Struct, frozen=True):
+
+class HistoryPage(JsonForm, frozen=True):
     """A page of the history of a run, the oldest event first."""
 
     entries: list[HistoryEntry]
@@ -213,7 +226,7 @@ class HistoryPage(msgspec.Struct, frozen=True):
     """Pass it to read the next page, which may be empty; None at the end."""
 
 
-class WaitPage(msgspec.Struct, frozen=True):
+class WaitPage(JsonForm, frozen=True):
     """A page of what a run waits for, the longest wait first."""
 
     waits: list[Wait]
@@ -221,7 +234,7 @@ class WaitPage(msgspec.Struct, frozen=True):
     """Pass it to read the next page; None at the end."""
 
 
-class TextPiece(msgspec.Struct, frozen=True, kw_only=True):
+class TextPiece(JsonForm, frozen=True, kw_only=True):
     """A piece of a streamed answer."""
 
     call: str

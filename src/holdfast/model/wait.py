@@ -20,10 +20,12 @@ stored under the key of the group, ends all of them: see `answer_key`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
+
+from holdfast.model.json_form import JsonForm
 
 __all__ = [
     "WAIT_KINDS",
@@ -288,7 +290,7 @@ def _reserved_kind(name: str) -> WaitKind:
     return UnknownWait(name)
 
 
-class Wait(msgspec.Struct, frozen=True, kw_only=True):
+class Wait(JsonForm, frozen=True, kw_only=True):
     """One wait of a paused node, as the run's row and the journal store it."""
 
     visit: int
@@ -309,6 +311,13 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """What the node said about it, packed."""
     payload_schema: str | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="schema")
     """The digest of the schema of the signal's payload; unset if the wait takes any payload."""
+
+    hidden_in_json = frozenset({"text", "packed_about", "payload_schema"})
+    added_to_json: ClassVar[Mapping[str, tuple[Any, str]]] = {
+        "kind": (str, "kind.tag"),
+        "about": (Any, "about"),
+        "description": (str, "description"),
+    }
 
     @classmethod
     def of(

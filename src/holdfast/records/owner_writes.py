@@ -189,11 +189,14 @@ def end_write(
     status: Status,
     failure: Failure | None,
     due_ms: int | None,
+    retries_left: int | None = None,
     extent: JournalExtent,
     now_ms: int,
     token: str,
 ) -> Update:
     """Return the write by which the owner ends a run. It is due again only to be freed.
+
+    ``retries_left`` counts from the moment of a retry, which does not know the program.
 
     It fails if a signal with a blob came that the owner has not seen. A quarantine also fails if a
     cancellation was requested that the owner has not seen.
@@ -201,6 +204,8 @@ def end_write(
     changes: dict[str, Any] = {"status": status}
     if failure is not None:
         changes["failure"] = _truncated_failure(failure, with_trace=status == "quarantined")
+    if retries_left is not None:
+        changes["retries_left"] = retries_left
     if status in TROUBLED:
         list_pk, list_sk = list_index_key(head.key, head.created_ms, head.list_shards, trouble=True)
         changes |= {"GSI2PK": list_pk, "GSI2SK": list_sk}

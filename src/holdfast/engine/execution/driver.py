@@ -59,7 +59,7 @@ class Driver:
         self._owner = claimed.owner
         self._program = program
         self._external = ExternalEffects(claimed, program)
-        self._ending = RunEnding(claimed)
+        self._ending = RunEnding(claimed, program)
         self._exit = RunExit(claimed, program, self._ending)
         self._task: asyncio.Task[None] | None = None
         # Cancellations of the task that only interrupt an effect, and are not taken back yet.

@@ -18,6 +18,8 @@ from holdfast.engine.runs.removal import free_run, freed_at_ms
 from holdfast.errors import ConditionFailed
 from holdfast.model.event import Cancelled, Expired, Failure
 from holdfast.model.execution import Execution
+from holdfast.model.fold import folded
+from holdfast.model.program import Program
 from holdfast.model.run import Status
 from holdfast.records import owner_writes
 from holdfast.records.head import TROUBLED
@@ -28,8 +30,9 @@ __all__ = ["RunEnding"]
 class RunEnding:
     """Ends one claimed run."""
 
-    def __init__(self, claimed: ClaimedRun) -> None:
+    def __init__(self, claimed: ClaimedRun, program: Program) -> None:
         self._claimed = claimed
+        self._program = program
 
     async def write_cancelled(self, reason: str) -> None:
         """Write into the journal that the run was cancelled; `end` follows."""
@@ -78,6 +81,7 @@ class RunEnding:
                     execution=claimed.execution,
                     status=status,
                     failure=None if status == "finished" else failure,
+                    retries_left=self._retries_after_retry() if status == "failed" else None,
                     # An end that is not in the journal must be in the row before its obligations
                     # are settled: then the run is due at once, to settle them.
                     due_ms=freed_at_ms(claimed.head, extent)
@@ -94,6 +98,12 @@ class RunEnding:
                 claimed.claim.mark_released()
         if not in_journal:
             claimed.owner.on_ended(claimed.head, claimed.execution, status)
+
+    def _retries_after_retry(self) -> int:
+        """Return how many failures the failed run survives if a caller retries it."""
+        execution, now = self._claimed.execution, self._claimed.now_ms()
+        reopened = folded(execution, self._program.retried(execution, None, "", now))
+        return self._program.retries_left(reopened)
 
     async def clean_up(self) -> None:
         """Settle the obligations of an ended run, and free its storage when it is time."""

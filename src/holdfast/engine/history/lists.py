@@ -12,7 +12,7 @@ from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import InvalidName, InvalidQuery, ItemDamaged, JournalDamaged
 from holdfast.model.names import validated_name
 from holdfast.model.run import RunEntry, RunPage
-from holdfast.records.head import OPEN, TROUBLED
+from holdfast.records.head import TROUBLED
 from holdfast.records.index_keys import list_partition
 from holdfast.records.keys import RunKey, run_id_of
 from holdfast.records.run_filter import RunFilter
@@ -26,7 +26,7 @@ _PAGE_ENTRIES_MAX = 2_000
 # Limits the memory for a file full of damaged rows; the rest of them is skipped.
 _PAGE_DAMAGED_MAX = 1_000
 _QUERY_ITEMS_MAX = 100
-# How many rows of open runs are read at a time.
+# How many rows are read at a time.
 _ROWS_MAX = 100
 # The start time of a run, and its id.
 _CURSOR_PATTERN = re.compile(r"[0-9]{13}#(.+)", re.DOTALL)
@@ -57,14 +57,22 @@ async def list_runs(
         for shard in range(shards)
     ]
     found: list[RunEntry] = []
-    # Entries of the index whose rows are not read yet: never more than the page has room for.
-    candidates: list[RunEntry] = []
+    # Entries of the index whose rows are not read yet, with their positions.
+    candidates: list[tuple[str, RunEntry]] = []
     seen_count = 0
 
-    async def check_candidates() -> None:
-        shown = await _read_open_rows(kernel, candidates, damaged)
-        found.extend(entry for entry in shown if run_filter.matches(entry))
+    async def check_candidates() -> str | None:
+        """Move candidates that match into the page; return the position at which it is full."""
+        rows = await _read_rows(kernel, [entry for _, entry in candidates])
+        for (position, _), row in zip(candidates, rows, strict=True):
+            if isinstance(row, ItemDamaged):
+                damaged.append(row)
+            elif run_filter.matches(row):
+                found.append(row)
+                if len(found) == limit:
+                    return position
         candidates.clear()
+        return None
 
     async for item in _merge_newest_first(parts, key=lambda item: item["GSI2SK"]):
         seen_count += 1
@@ -74,45 +82,46 @@ async def list_runs(
             damaged.append(kernel.note_damage(item, error))
         else:
             if run_filter.may_match(entry):
-                candidates.append(entry)
+                candidates.append((item["GSI2SK"], entry))
         is_last = seen_count == _PAGE_ENTRIES_MAX
-        if is_last or len(candidates) == min(limit - len(found), _ROWS_MAX):
-            await check_candidates()
-        if is_last or len(found) == limit:
-            return RunPage(found, item["GSI2SK"], _run_ids(damaged))
-    await check_candidates()
-    return RunPage(found, None, _run_ids(damaged))
+        # Few candidates may match a condition on rows: then as many are read at a time as may be.
+        room = _ROWS_MAX if run_filter.needs_rows else min(limit - len(found), _ROWS_MAX)
+        if is_last or len(candidates) == room:
+            full_at = await check_candidates()
+            if is_last or full_at is not None:
+                return RunPage(found, full_at or item["GSI2SK"], _run_ids(damaged))
+    return RunPage(found, await check_candidates(), _run_ids(damaged))
 
 
-async def _read_open_rows(
-    kernel: Kernel, entries: Sequence[RunEntry], damaged: list[ItemDamaged]
-) -> list[RunEntry]:
-    """Return the entries with what the rows of the open runs say about their status."""
-    keys = [RunKey(entry.tenant, entry.id).head for entry in entries if entry.status in OPEN]
+async def _read_rows(kernel: Kernel, entries: Sequence[RunEntry]) -> list[RunEntry | ItemDamaged]:
+    """Return the entries with what the rows of their runs tell.
+
+    An entry without a row stays as the index has it: the row may be too new for this read.
+    """
+    keys = [RunKey(entry.tenant, entry.id).head for entry in entries]
+    items: Sequence[Item | ItemDamaged | None]
     try:
-        items = await kernel.lists.get_many(keys)
+        items = await kernel.lists.get_many(keys, eventual=True)
     except ItemDamaged:  # one of them: the others can be read
-        items = [await _read_row(kernel, key, damaged) for key in keys]
-    rows, now = dict(zip(keys, items, strict=True)), kernel.clock.now_ms()
-    shown: list[RunEntry] = []
-    for entry in entries:
-        item = rows.get(RunKey(entry.tenant, entry.id).head)
-        if item is not None:
-            try:
-                entry = shown_entry(entry, item, now_ms=now)
-            except JournalDamaged as error:
-                damaged.append(kernel.note_damage(item, error))
-                continue
-        shown.append(entry)
+        items = [await _read_row(kernel, key) for key in keys]
+    now = kernel.clock.now_ms()
+    shown: list[RunEntry | ItemDamaged] = []
+    for entry, item in zip(entries, items, strict=True):
+        if item is None or isinstance(item, ItemDamaged):
+            shown.append(entry if item is None else item)
+            continue
+        try:
+            shown.append(shown_entry(entry, item, now_ms=now))
+        except JournalDamaged as error:
+            shown.append(kernel.note_damage(item, error))
     return shown
 
 
-async def _read_row(kernel: Kernel, key: Key, damaged: list[ItemDamaged]) -> Item | None:
+async def _read_row(kernel: Kernel, key: Key) -> Item | ItemDamaged | None:
     try:
         return await kernel.lists.get(key)
     except ItemDamaged as error:
-        damaged.append(error)
-        return None
+        return error
 
 
 def _partition_kinds(run_filter: RunFilter) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from holdfast.model.event import Event, RecordedCall
 from holdfast.model.run import HistoryEntry, Run, RunEntry, SessionQueueEntry, Status
 from holdfast.model.spending import NANODOLLARS_PER_DOLLAR
 from holdfast.model.wait import Wait, with_group_about
-from holdfast.records.head import OPEN, Head, head_of
+from holdfast.records.head import ENDED, OPEN, Head, head_of
 from holdfast.records.index_keys import listed_ms
 from holdfast.records.keys import RunKey
 from holdfast.records.times import utc_datetime
@@ -65,7 +65,8 @@ def _build_run(head: Head, user: str | None, now_ms: int) -> Run:
         waits=_shown_waits(head),
         due_at=None if due_ms is None else utc_datetime(due_ms),
         owner=head.owner,
-        retries_left=head.retries_left,
+        # Ended rows keep the number that holds after a retry.
+        retries_left=0 if head.status in ENDED else head.retries_left,
         nodes_run=head.nodes_run,
         spent_seconds=head.spent_ms / 1000,
         journal_records=head.extent.position - 1,
@@ -119,18 +120,21 @@ def _shown_waits(head: Head) -> tuple[Wait, ...]:
 
 
 def shown_entry(entry: RunEntry, item: Mapping[str, Any], *, now_ms: int) -> RunEntry:
-    """Return an entry of the index with the status, reason and waits that the run's row tells.
+    """Return an entry of the index with what the run's row tells.
 
     Raises:
         JournalDamaged: the row cannot be read.
     """
-    head = head_of(item)
-    try:
-        status = _status(head, _due_ms(head), now_ms)
-    except ValueError as error:
-        raise JournalDamaged(f"the row of run {head.key.id!r} is damaged: {error}") from error
+    run = run_of(head_of(item), user=None, now_ms=now_ms)
     return msgspec.structs.replace(
-        entry, status=status, reason=_reason(head, status), waits=_shown_waits(head)
+        entry,
+        status=run.status,
+        reason=run.reason,
+        waits=run.waits,
+        node=run.node,
+        updated_at=run.updated_at,
+        cost_usd=run.cost_usd,
+        failure=run.failure,
     )
 
 
@@ -145,6 +149,7 @@ def run_entry_of(item: Mapping[str, Any]) -> RunEntry:
         created_at = utc_datetime(listed_ms(item["GSI2SK"]))
         known: dict[str, Any] = {"labels": {}, **item["show"], "created_at": created_at}
         known |= {"status": item["status"], "id": run.id, "tenant": run.tenant}
+        known["updated_at"] = created_at  # until its row says more
         return msgspec.convert(known, RunEntry)
     except (KeyError, TypeError, ValueError, OverflowError, OSError) as error:
         raise JournalDamaged(f"the index entry of a run cannot be read: {error!r:.300}") from error

@@ -1,0 +1,230 @@
+"""The form in JSON of what callers read: rows, lists, histories.
+
+A class that inherits from `JsonForm` gets `JsonForm.as_dict`, and works as a response of FastAPI
+and as a field of a pydantic model. Both use the same fields, `json_fields`:
+
+- a time is ISO 8601 text in UTC with milliseconds, under a name that ends in ``_at``;
+- money is in dollars, as ``usd``;
+- a duration is in seconds, under a name that ends in ``_seconds``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cache, reduce
+from operator import attrgetter
+from types import GenericAlias, NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    NamedTuple,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+)
+
+import msgspec
+
+from holdfast.model.moments import utc_text
+from holdfast.model.spending import NANODOLLARS_PER_DOLLAR
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+    from pydantic.json_schema import JsonSchemaValue
+    from pydantic_core import CoreSchema
+
+__all__ = ["JsonField", "JsonForm", "json_fields", "json_schema", "with_readable_times"]
+
+_TIME_NAMES = {
+    "deadline_ms": "until_at",
+    "expires_ms": "expires_at",
+    "retry_at_ms": "retry_at",
+    "since_ms": "since_at",
+    "stale_ms": "stale_at",
+}
+# Without the zone, its schema would not say that it is a time.
+_ZONED: Any = Annotated[datetime, msgspec.Meta(tz=True)]
+_SCALARS = (str, int, float, bool)
+
+
+class JsonForm(msgspec.Struct, frozen=True):
+    """Something that callers read, and that has a form in JSON."""
+
+    hidden_in_json: ClassVar[frozenset[str]] = frozenset()
+    """Fields that only the engine needs."""
+    added_to_json: ClassVar[Mapping[str, tuple[Any, str]]] = {}
+    """What is not a field: the type, and which attribute has the value."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it in plain types, ready for ``json.dumps``.
+
+        Times are ISO 8601 text in UTC, money is in dollars, durations are in seconds. Bytes are
+        base64 text, and a number that JSON does not have is None.
+        """
+        return {field.name: field.read(self) for field in json_fields(type(self))}
+
+    if not TYPE_CHECKING:  # both checkers refuse another `__dict__`
+
+        @property
+        def __dict__(self) -> dict[str, Any]:
+            # FastAPI asks for it where a function without a return type returns such a value.
+            return self.as_dict()
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: type[Any], handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        from pydantic_core import core_schema  # only pydantic calls this: Holdfast does not need it
+
+        return core_schema.is_instance_schema(
+            cls,
+            ref=f"{cls.__module__}.{cls.__qualname__}",
+            serialization=core_schema.plain_serializer_function_ser_schema(_as_dict),
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return json_schema(cls)
+
+
+class JsonField(NamedTuple):
+    """A field of the form in JSON."""
+
+    name: str
+    type: Any
+    """The type of its value; ``datetime`` for text in ISO 8601."""
+    read: Callable[[Any], Any]
+
+
+@cache
+def json_fields(kind: type[JsonForm]) -> tuple[JsonField, ...]:
+    """Return the fields that the form in JSON of a class has."""
+    fields = [
+        _field_of(field.name, field.type)
+        for field in msgspec.structs.fields(kind)
+        if field.name not in kind.hidden_in_json
+    ]
+    fields += [
+        JsonField(name, shown_type, _reader(attribute, shown_type))
+        for name, (shown_type, attribute) in kind.added_to_json.items()
+    ]
+    return tuple(fields)
+
+
+def json_schema(kind: type[JsonForm]) -> dict[str, Any]:
+    """Return the JSON schema of what `JsonForm.as_dict` returns, without references."""
+    (schema,), components = msgspec.json.schema_components([_schema_type(kind)])
+    found: dict[str, Any] = _without_references(schema, components)
+    return found
+
+
+def with_readable_times(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by name in plain types, with times in ISO 8601."""
+    return {
+        _TIME_NAMES.get(name, name): (_time_text if name in _TIME_NAMES else _plain)(value)
+        for name, value in values.items()
+    }
+
+
+def _field_of(name: str, kind: Any) -> JsonField:
+    """Return how a field is shown. What the engine stores in whole units gets a public unit."""
+    read = attrgetter(name)
+    optional = NoneType in get_args(kind)
+    if name in _TIME_NAMES:
+        shown_type = datetime | None if optional else datetime
+        return JsonField(_TIME_NAMES[name], shown_type, _time_reader(name))
+    if name == "nanodollars":
+        return _divided_field("usd", read, NANODOLLARS_PER_DOLLAR, optional=optional)
+    if name.endswith("_ms"):
+        seconds = f"{name.removesuffix('_ms')}_seconds"
+        return _divided_field(seconds, read, 1_000, optional=optional)
+    return JsonField(name, kind, _reader(name, kind))
+
+
+def _divided_field(
+    name: str, read: Callable[[Any], int | None], by: int, *, optional: bool
+) -> JsonField:
+    def divide(value: Any) -> float | None:
+        amount = read(value)
+        return None if amount is None else amount / by
+
+    return JsonField(name, float | None if optional else float, divide)
+
+
+def _reader(attribute: str, kind: Any) -> Callable[[Any], Any]:
+    """Return the function that reads an attribute of this type in plain types."""
+    read = attrgetter(attribute)
+    return read if kind in _SCALARS else lambda value: _plain(read(value))
+
+
+def _time_reader(attribute: str) -> Callable[[Any], str | None]:
+    read = attrgetter(attribute)
+    return lambda value: _time_text(read(value))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it."""
+    if value is None:
+        return None
+    if isinstance(value, JsonForm):
+        return value.as_dict()
+    if isinstance(value, datetime):
+        return utc_text(value)
+    if isinstance(value, list | tuple) and value and isinstance(value[0], JsonForm):
+        return [item.as_dict() for item in cast(Sequence[JsonForm], value)]
+    # There and back: a value of a user may hold bytes, sets or numbers that JSON does not have.
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def _time_text(ms: int | None) -> str | None:
+    return None if ms is None else utc_text(datetime.fromtimestamp(ms / 1000, UTC))
+
+
+def _as_dict(value: JsonForm) -> dict[str, Any]:
+    return value.as_dict()
+
+
+# --- schemas --------------------------------------------------------------------------------------
+
+
+@cache
+def _schema_type(kind: type[JsonForm]) -> type[msgspec.Struct]:
+    """Return a type that is encoded as the form in JSON of a class, to get its schema."""
+    fields = [(field.name, _json_type(field.type)) for field in json_fields(kind)]
+    return msgspec.defstruct(kind.__name__, fields, namespace={"__doc__": kind.__doc__})
+
+
+def _json_type(kind: Any) -> Any:
+    if _is_json_form(kind):
+        return _schema_type(kind)
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return reduce(_either, map(_json_type, parts))
+    if origin in (list, tuple):
+        return GenericAlias(list, (_json_type(parts[0]),))
+    return _ZONED if kind is datetime else kind
+
+
+def _is_json_form(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, JsonForm)
+
+
+def _either(one: Any, other: Any) -> Any:
+    return one | other
+
+
+def _without_references(schema: Any, components: Mapping[str, Any]) -> Any:
+    known: Any = schema
+    if isinstance(schema, list):
+        return [_without_references(part, components) for part in known]
+    if not isinstance(schema, dict):
+        return known
+    if "$ref" in schema:
+        return _without_references(components[known["$ref"].rpartition("/")[2]], components)
+    return {name: _without_references(part, components) for name, part in known.items()}
