@@ -90,7 +90,7 @@ class _Observer:
         label = _label_of(stack, label)
         owner = _innermost_owner(stack, owner)
         waiter = AwaitGraph.awaited(task)
-        if waiter in self._sleepers:
+        if waiter is not None and waiter in self._sleepers:
             self._wakes.append(self._sleepers[waiter])
         elif waiter is None or owner == _STORE or _is_thread(stack):
             self._busy.append(f"{label}: {_awaiting(stack, owner)}")

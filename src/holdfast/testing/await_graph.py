@@ -57,7 +57,7 @@ class AwaitGraph:
         while queue:
             each = queue.pop()
             if isinstance(each, asyncio.Task):
-                found.append(cast("asyncio.Task[Any]", each))
+                found.append(each)
                 continue
             for resolver in self._resolvers.get(each, ()):
                 if resolver not in seen and not resolver.done():

@@ -65,7 +65,7 @@ class TestKit:
         # What the clock would show if no moment between two attempts had passed.
         self._nominal_ms = self.clock.now_ms()
         self._programs = programs
-        self._resources = {"models": models, "quotas": quotas, "tasks": tasks}
+        self._resources: dict[str, Any] = {"models": models, "quotas": quotas, "tasks": tasks}
         self._options = options
         self._hf: KitHoldfast | None = None
         self._workers: list[KitWorker] = []
