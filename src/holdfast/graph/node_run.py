@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
-from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from holdfast.errors import InvalidRequest
@@ -68,8 +66,7 @@ async def _call(program: GraphProgram, node: Node, state: Any, context: object) 
         entered = context.enter_node(program, node) if isinstance(context, NodeContext) else context
         arguments = (state, entered)
     if node.is_sync:
-        copied = contextvars.copy_context()
-        value = await asyncio.to_thread(partial(copied.run, node.function, *arguments))
+        value = await asyncio.to_thread(node.function, *arguments)
     else:
         value = await node.function(*arguments)
     if node.takes_context and isinstance(context, NodeContext):

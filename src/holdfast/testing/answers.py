@@ -90,5 +90,6 @@ async def give_answer(
         if inspect.isawaitable(answer):
             answer = await answer
     if isinstance(answer, Raises):
-        raise answer.error
+        # The same error may be raised again: its traceback must not grow.
+        raise answer.error.with_traceback(None)
     return answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from holdfast.engine.effects.call_options import CallOptions
 from holdfast.engine.effects.calls import Calls
 from holdfast.engine.execution.blocking_context import BlockingContext
 from holdfast.engine.execution.context import Context
+from holdfast.errors import InvalidRequest
 from holdfast.graph.node import Node, function_identity
 from holdfast.graph.tool import Tool, contract_of
 from holdfast.model.durations import days, milliseconds_of
@@ -86,8 +88,15 @@ class FakeContext(Context):
         has a result for each program or its name, or for the id of a child.
 
         Raises:
-            InvalidRequest: ``now`` is not a point in time, or a key of ``calls`` is no function.
+            InvalidRequest: ``now`` is not a point in time, a key of ``calls`` is no function, or no
+                event loop runs.
         """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise InvalidRequest(
+                "make a FakeContext inside of a coroutine, such as an async test"
+            ) from None
         self._real = isinstance(calls, RealCalls)
         self._answers: dict[object, Any] = {}
         if not isinstance(calls, RealCalls):
@@ -161,6 +170,7 @@ class FakeContext(Context):
             NotAwaited: the node did not await a request.
             NotProvided: the node asked for something that the test does not provide.
         """
+        self._visit.external.threads.shutdown()
         await self._visit.requests.check_finished(f"node {self._visit.node!r:.80}")
         if self._provided.missing is not None:
             raise self._provided.missing
