@@ -36,6 +36,8 @@ class Activity(NamedTuple):
 class _Label(NamedTuple):
     run: str = ""
     node: str = ""
+    place: str = ""
+    """Where the code of the user is that waits for this task."""
 
     def __str__(self) -> str:
         return f"run {self.run!r}, node {self.node!r}" if self.run else "no run"
@@ -93,20 +95,21 @@ class _Observer:
         if waiter is not None and waiter in self._sleepers:
             self._wakes.append(self._sleepers[waiter])
         elif waiter is None or owner == _STORE or _is_thread(stack):
-            self._busy.append(f"{label}: {_awaiting(stack, owner)}")
+            self._busy.append(f"{label}: {_awaiting(label, owner)}")
         elif behind := self._graph.tasks_behind(waiter):
             for each in behind:
                 self._visit(each, owner, label)
         elif owner == _USER:
-            self._busy.append(f"{label}: {_awaiting(stack, owner)}")
+            self._busy.append(f"{label}: {_awaiting(label, owner)}")
 
 
 def _label_of(stack: Sequence[FrameType], label: _Label) -> _Label:
     for frame in stack:
         if frame.f_code is perform.__code__:
             visit = frame.f_locals["visit"]
-            return _Label(visit.claimed.head.key.id, visit.node)
-    return label
+            label = label._replace(run=visit.claimed.head.key.id, node=visit.node)
+    ours = [frame for frame in stack if _owner_of(frame) == _USER]
+    return label._replace(place=_place(ours[-1])) if ours else label
 
 
 def _module(frame: FrameType) -> str:
@@ -137,11 +140,10 @@ def _innermost_owner(stack: Sequence[FrameType], outer: str) -> str:
     return next((owner for owner in owners if owner is not None), outer)
 
 
-def _awaiting(stack: Sequence[FrameType], owner: str) -> str:
+def _awaiting(label: _Label, owner: str) -> str:
     if owner == _STORE:
         return "the store is at work"
-    ours = [frame for frame in stack if _owner_of(frame) == _USER]
-    return f"awaits at {_place(ours[-1] if ours else stack[-1])}" if stack else "is about to run"
+    return f"awaits at {label.place}" if label.place else "the engine is at work"
 
 
 def _place(frame: FrameType) -> str:

@@ -153,7 +153,7 @@ class TestKit:
                     f"the time to skip was not over after {timeout:g} real seconds; the clock "
                     f"shows {self.clock.now.isoformat()}. Does a run sleep and wake in a loop?"
                 )
-            await self.settled(timeout=left)
+            await self.settled(timeout=max(left, 1.0))
             due_ms = await self._find_next_due_ms()
             if due_ms is None or due_ms > end_ms:
                 break
