@@ -47,6 +47,7 @@ def installed(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pyt
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: holdfast\nVersion: 0\n")
     lines = "".join(f"{name} = {module}\n" for name, module in points.items())
     (metadata / "entry_points.txt").write_text(f"[pytest11]\n{lines}")
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
     monkeypatch.setenv("PYTHONPATH", f"{pytester.path / 'site'}:{ROOT / 'src'}")
     return pytester
 
@@ -96,6 +97,7 @@ async def test_it(holdfast_kit):
     await approve(holdfast_kit)
 """
     )
+    installed.makeini("[pytest]")
     assert outcome(installed, "-p", "no:asyncio")[0] == {"passed": 1}
 
 

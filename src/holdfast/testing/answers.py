@@ -22,8 +22,11 @@ __all__ = [
 ]
 
 
-class NotProvided(AssertionError):
-    """The node asked for something that the test did not provide."""
+class NotProvided(BaseException):
+    """The node asked for something that the test did not provide.
+
+    A BaseException, so that no ``except Exception`` in a node can swallow it.
+    """
 
 
 class Raises(msgspec.Struct, frozen=True):
@@ -57,7 +60,7 @@ class InTurn:
 
     def __init__(self, answers: tuple[Any, ...]) -> None:
         self._answers = list(answers)
-        self._asked = 0
+        self._count = len(answers)
 
     def next(self, what: str) -> Any:
         """Return the next answer.
@@ -65,11 +68,9 @@ class InTurn:
         Raises:
             NotProvided: there is none left.
         """
-        self._asked += 1
         if not self._answers:
             raise NotProvided(
-                f"{what} was asked for {self._asked} times, and in_turn(…) has "
-                f"{self._asked - 1} answers"
+                f"{what} is asked for once more, and in_turn(…) has only {self._count} answers"
             )
         return self._answers.pop(0)
 

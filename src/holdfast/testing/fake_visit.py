@@ -324,8 +324,6 @@ class FakeChildren(VisitChildren):
 async def _outcome_of(program: Program | None, answer: Any, input: Any) -> RunOutcome:
     try:
         value = durable(await give_answer(answer, "the child", (input,)))
-    except NotProvided:
-        raise
     except Exception as error:
         return RunOutcome("failed", {}, failure_of(error))
     # The result of a function is one field of the run's state; that of a graph is its state.
