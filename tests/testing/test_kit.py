@@ -40,6 +40,27 @@ async def test_the_clock_moves_by_what_is_skipped() -> None:
         assert kit.clock.now == datetime(2026, 3, 3, 12, 0, 0, 7000, tzinfo=UTC)
 
 
+async def test_moments_between_attempts_do_not_add_up() -> None:
+    """A held sleep leaves a buffered record, which the engine writes a few milliseconds later."""
+
+    async def nap(order: Order, ctx: Context) -> None:
+        for _ in range(3):
+            await ctx.call(str)
+            await ctx.sleep(1)
+
+    graph = one_node(nap)
+    async with TestKit(graph) as kit:
+        began = kit.clock.now
+        await kit.hf.start(graph, Order())
+        for seconds in range(1, 8):
+            await kit.skip(1)
+            late = kit.clock.now - began - timedelta(seconds=seconds)
+            assert timedelta(0) <= late < timedelta(milliseconds=20)
+        kit.clock.advance(60)
+        await kit.skip(1)
+        assert kit.clock.now - began >= timedelta(seconds=68)
+
+
 async def test_max_wait_ends_at_its_time_and_not_before() -> None:
     graph = approval()
     async with TestKit(graph) as kit:

@@ -62,8 +62,8 @@ class TestKit:
             InvalidRequest: ``now`` is not a point in time.
         """
         self.clock = KitClock(moment_ms(now, "now"))
-        # What the clock would show if no moment between two attempts had passed.
-        self._nominal_ms = self.clock.now_ms()
+        # How far moments between two attempts moved the clock: the next skip is shorter by that.
+        self._moments_ms = 0
         self._programs = programs
         self._resources: dict[str, Any] = {"models": models, "quotas": quotas, "tasks": tasks}
         self._options = options
@@ -144,7 +144,7 @@ class TestKit:
             InvalidRequest: the value is not a duration.
             NotSettled: it takes longer than ``timeout`` real seconds.
         """
-        end_ms = self._nominal_ms + milliseconds_of(duration, "duration")
+        end_ms = self.clock.now_ms() + milliseconds_of(duration, "duration") - self._moments_ms
         deadline = self._real.monotonic() + timeout
         while True:
             left = deadline - self._real.monotonic()
@@ -159,7 +159,7 @@ class TestKit:
                 break
             self.clock.move_to(due_ms)
         self.clock.move_to(end_ms)
-        self._nominal_ms = end_ms
+        self._moments_ms = 0
         await self.settled(timeout=max(deadline - self._real.monotonic(), 1.0))
 
     async def crash(self) -> None:
@@ -233,7 +233,9 @@ class TestKit:
         wake_ms = activity.next_wake_ms
         if wake_ms is None or wake_ms > self.clock.now_ms() + _MOMENT_MS:
             return False
-        self.clock.move_to(max(wake_ms, self.clock.now_ms() + 1))
+        passing_ms = max(wake_ms - self.clock.now_ms(), 1)
+        self._moments_ms += passing_ms
+        self.clock.move_to(self.clock.now_ms() + passing_ms)
         return True
 
     def _describe(self, timeout_seconds: float) -> str:
