@@ -170,11 +170,12 @@ class TestKit:
         and a plain node goes on in its thread, but nothing that it asks of its context is done.
         """
         await self._finish_starts()
-        for index, worker in enumerate(self._workers):
-            if worker.is_running:
-                await worker.kill()
-                self._workers[index] = worker.replacement(self.hf)
-                await self._workers[index].take_over(worker)
+        dead = self._running()
+        for worker in dead:
+            await worker.kill()
+        self._workers = [worker.replacement(self.hf) for worker in dead]
+        for worker, successor in zip(dead, self._workers, strict=True):
+            await successor.take_over(worker)
 
     async def close(self) -> None:
         """Stop the workers and close the store. A kit that is closed cannot be used again."""
@@ -188,9 +189,13 @@ class TestKit:
             await self._hf.close()
 
     async def __aenter__(self) -> Self:
-        if self._programs:
-            self.serves(*self._programs)
-            await self._finish_starts()
+        try:
+            if self._programs:
+                self.serves(*self._programs)
+                await self._finish_starts()
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(

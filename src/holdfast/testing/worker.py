@@ -23,7 +23,7 @@ _KILL_SECONDS_MAX = 1.0
 
 
 class KitWorker(Worker):
-    """A worker that polls when it is told to, reaps once, and can be killed."""
+    """A worker that polls and reaps when it is told to, and that can be killed."""
 
     def __init__(self, kernel: Any, graphs: Any, options: WorkerOptions, **parts: Any) -> None:
         graphs = tuple(graphs)
@@ -83,8 +83,9 @@ class KitWorker(Worker):
 
     async def take_over(self, dead: Worker) -> None:
         """Start, and take the runs of a killed worker as if its lease had ended."""
-        self._reaper.abandon(dead.id)
         await self.start()
+        self._reaper.abandon(dead.id)
+        await self._reaper.reap(self.id)
 
     def replacement(self, hf: Holdfast) -> KitWorker:
         """Return a new worker for the same graphs with the same options."""
@@ -93,7 +94,6 @@ class KitWorker(Worker):
         return made
 
     async def _reap(self) -> None:
-        await self._reaper.reap(self.id)
         await self._owner.stopping.wait()
 
 
