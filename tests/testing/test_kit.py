@@ -422,6 +422,44 @@ async def test_a_run_goes_on_after_a_crash_where_it_was() -> None:
         assert set(made) == {"mail"}
 
 
+async def test_what_is_settled_is_durable() -> None:
+    """A buffered record is written a few milliseconds later: that is work, not waiting."""
+    made: list[str] = []
+
+    async def node(order: Order, ctx: Context) -> None:
+        await ctx.call(made.append, "mail")
+        await ctx.sleep(1.5)
+
+    graph = one_node(node)
+    async with TestKit(graph) as kit:
+        run = await kit.hf.start(graph, Order())
+        await kit.settled()
+        await kit.crash()
+        await kit.skip(2)
+        assert (await run.get()).status == "finished"
+        assert made == ["mail"]
+
+
+async def test_what_becomes_due_in_a_moment_between_attempts_is_not_forgotten() -> None:
+    async def sleeps(order: Order, ctx: Context) -> None:
+        await ctx.sleep(60)
+
+    async def buffers(order: Order, ctx: Context) -> None:
+        await ctx.call(str)
+        await ctx.sleep(1.5)
+
+    due, buffering = one_node(sleeps, "due"), one_node(buffers, "buffering")
+    async with TestKit(due, buffering) as kit:
+        run = await kit.hf.start(due, Order())
+        await kit.skip(60 - 0.001)
+        assert (await run.get()).status == "waiting"
+        await kit.hf.start(buffering, Order())
+        before = kit.clock.now_ms()
+        await kit.settled()
+        assert kit.clock.now_ms() > before, "the record of the call was flushed a moment later"
+        assert (await run.get()).status == "finished"
+
+
 async def test_a_waiting_run_survives_crashes() -> None:
     graph = approval()
     async with TestKit(graph) as kit:

@@ -127,11 +127,11 @@ class TestKit:
         deadline = self._real.monotonic() + timeout
         await self._finish_starts()
         while True:
-            writes = self._count_writes()
+            before = self._count_writes(), self.clock.now_ms()
             for worker in self._running():
                 worker.poll_now()
             await self._quiesce(deadline, timeout)
-            if self._count_writes() == writes:
+            if (self._count_writes(), self.clock.now_ms()) == before:
                 return
 
     async def skip(self, duration: Duration, *, timeout: float = 30.0) -> None:  # noqa: ASYNC109
