@@ -49,7 +49,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         try:
             await function(*args, **kwargs)
         finally:
-            kit = item.funcargs.get(_FIXTURE)
+            kit: Any = item.funcargs.get(_FIXTURE)
             if kit is not None:
                 await kit.close()
 

@@ -127,7 +127,7 @@ class FakeContext(Context):
         )
         self.calls: list[MadeCall] = []
         """The calls that the node made, in order; an attempt is not a call of its own."""
-        self.progress_reports: list[tuple[float, str]] = []
+        self.progress_reports: list[tuple[float | None, str]] = []
         """What the node reported of its progress."""
         self._begin_visit(None, "test")
 
@@ -151,7 +151,7 @@ class FakeContext(Context):
         """The models by name; a `ScriptedModel` knows the requests that it got."""
         return self._provided.models
 
-    def progress(self, fraction: float, message: str = "", *, stream: bool = False) -> None:
+    def progress(self, fraction: float | None, message: str = "", *, stream: bool = False) -> None:
         """Note how far the node is; see `progress_reports`."""
         self.progress_reports.append((fraction, message))
 
