@@ -20,6 +20,7 @@ _BEGIN, _END = "<!-- modules -->", "<!-- end of modules -->"
 # From the outside in, as a call travels. What is not named here stands at the top of the package.
 _PACKAGES = (
     "cli",
+    "testing",
     "sync",
     "integrations",
     "engine/client",

@@ -19,7 +19,13 @@ from holdfast.model.event import Event
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-PUBLIC = ("holdfast", "holdfast.clock", "holdfast.errors", "holdfast.storage")
+PUBLIC = (
+    "holdfast",
+    "holdfast.clock",
+    "holdfast.errors",
+    "holdfast.storage",
+    "holdfast.testing",
+)
 NAMES = [
     f"{module}.{name}" for module in PUBLIC for name in importlib.import_module(module).__all__
 ]
@@ -90,15 +96,20 @@ def examples() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("code", [pytest.param(code, id=name) for name, code in examples()])
 def test_an_example_runs(code: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", "-c", code]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    if re.search(r"^(async )?def test_", code, re.MULTILINE):
+        (tmp_path / "test_example.py").write_text(code)
+        # As after an installation with pytest-asyncio, whatever plugins this environment has.
+        plugins = ("-p", "pytest_asyncio.plugin", "-p", "pytest_holdfast")
+        command = [sys.executable, "-m", "pytest", "-W", "error", *plugins, "test_example.py"]
+        environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+        settings = "asyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n"
+        (tmp_path / "pytest.ini").write_text(f"[pytest]\n{settings}")
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        timeout=60,
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_there_are_examples() -> None:
@@ -107,7 +118,7 @@ def test_there_are_examples() -> None:
         f"docs/guides/{name}.md"
         for name in (
             *("branches", "budgets", "calls", "graphs", "models", "pausing", "quotas", "runs"),
-            *("events", "sessions", "storage", "workers"),
+            *("events", "sessions", "storage", "testing", "workers"),
         )
     }
     assert {"README.md", *guides} <= pages

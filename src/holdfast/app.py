@@ -81,6 +81,8 @@ class Holdfast:
     to one event loop. ``tenant`` is the tenant of calls that name none.
     """
 
+    _worker_type: type[Worker] = Worker
+
     def __init__(
         self,
         url: str,
@@ -390,7 +392,7 @@ class Holdfast:
             options = options or WorkerOptions(**given)
         except TypeError as error:
             raise InvalidRequest(f"a worker has no such option: {error}") from None
-        worker = Worker(
+        worker = self._worker_type(
             self._kernel,
             graphs,
             options,

@@ -21,6 +21,7 @@ from holdfast.graph.node import (
     is_sync_function,
 )
 from holdfast.graph.node_decorator import NodeDecorator
+from holdfast.graph.node_run import run_node
 from holdfast.graph.program import GraphProgram
 from holdfast.graph.signal_types import declared_signals
 from holdfast.graph.spans import positive_ms
@@ -279,6 +280,19 @@ class Graph(GraphProgram[StateT, StateT]):
         self._declaration.add_node(passthrough_node(name))
         self._declaration.subgraphs[name] = SubgraphDeclaration(inner, takes, gives)
         return name
+
+    async def run_node(self, node: Reference, state: StateT, *, ctx: object = None) -> StateT:
+        """Run one node on a state without a run, and return the state after it: for tests.
+
+        The result is checked and reduced as in a run. A node that takes a context gets ``ctx``: see
+        `holdfast.testing.FakeContext`. The node's retries and its timeout are left out.
+
+        Raises:
+            InvalidRequest: the graph has no such node, or the node needs a context.
+            InvalidInput: the state does not fit its type.
+            InvalidResult: the node returned something that a run would refuse.
+        """
+        return await run_node(self, self._plan, node, state, context=ctx)
 
     def draw(self) -> str:
         """Return a Mermaid flowchart of the graph. The graph need not be complete or valid."""

@@ -171,8 +171,8 @@ class BlockingContext:
 
     def _run_blocking(self, coroutine: Coroutine[Any, Any, T]) -> T:
         # What it waits for may be another plain function, which needs a thread.
-        with self._threads.blocked():
-            return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        waiting = self._threads.await_for_thread(coroutine)
+        return asyncio.run_coroutine_threadsafe(waiting, self._loop).result()
 
 
 class BlockingChild(ChildCondition[ResultT]):

@@ -76,6 +76,11 @@ class JournalSession:
         """Whether the result of a write is not known yet."""
         return bool(self._writing) or (self._writer is not None and self._writer.outcome_unknown)
 
+    @property
+    def writes(self) -> frozenset[asyncio.Future[Any]]:
+        """The writes in progress: they go on when the task that asked for them is cancelled."""
+        return frozenset(self._writing)
+
     def load(self, loaded: LoadedRun) -> None:
         """Continue from what was read of the journal."""
         self._execution = loaded.execution

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -61,9 +61,24 @@ class NodeThreads(Executor):
             self._calls.put(call)
         return future
 
+    @property
+    def busy(self) -> int:
+        """How many threads run code: a thread that waits for a request of its context does not."""
+        with self._lock:
+            return self._started - self._idle - self._blocked
+
+    async def await_for_thread(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Return what a coroutine returns, on behalf of a thread of this executor that waits.
+
+        On the event loop, so that the thread counts as busy until the coroutine begins, and from
+        the moment of its end on.
+        """
+        with self._blocked_thread():
+            return await coroutine
+
     @contextmanager
-    def blocked(self) -> Generator[None, None, None]:
-        """Let the executor start another thread while this one waits."""
+    def _blocked_thread(self) -> Generator[None, None, None]:
+        """Let the executor start another thread while one of its threads waits."""
         with self._lock:
             self._blocked += 1
             if self._backlog:

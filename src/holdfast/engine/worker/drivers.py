@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import Any
 
 from holdfast.display import get_logger
 from holdfast.engine.execution.claimed_run import ClaimedRun
@@ -41,6 +42,11 @@ class Drivers:
     def tasks(self) -> Iterable[asyncio.Task[None]]:
         """The tasks of all drivers."""
         return self._tasks.values()
+
+    def list_writes(self) -> list[asyncio.Future[Any]]:
+        """Return the journal writes in progress: they are tasks that outlive a cancelled driver."""
+        journals = [driver.claimed.journal for driver in self._drivers.values()]
+        return [write for journal in journals for write in journal.writes]
 
     def list_in_nodes(self) -> list[ClaimedRun]:
         """Return the runs with a node in progress; also for threads, while the loop is blocked."""
