@@ -316,7 +316,7 @@ def test_a_child_says_whose_budget_it_shares(holdfast: Holdfast) -> None:
         (["--usd", "-1"], "-1.0 is not in the range"),
         (["--usd", "dear"], "'dear' is not a valid float"),
         (["--tokens", "1.5"], "'1.5' is not a valid integer"),
-        (["--wall", "soon"], "'soon' is not a duration"),
+        (["--wall", "soon"], "wall must be a duration such as"),
     ],
 )
 @pytest.mark.parametrize("command", [["budget", "a"], ["start", "shop:asking"]], ids=" ".join)

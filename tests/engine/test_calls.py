@@ -576,7 +576,7 @@ async def test_a_call_that_takes_too_long_is_cut_short(house: House, hf: Holdfas
             cut.set()
 
     async def node(state: Any, ctx: Any) -> Any:
-        with pytest.raises(CallFailed, match=r"longer than 0\.01 seconds") as failed:
+        with pytest.raises(CallFailed, match="longer than 10ms") as failed:
             await ctx.with_options(timeout=0.01).call(stuck)
         assert failed.value.is_a(TimeoutError)
 

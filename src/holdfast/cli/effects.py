@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 import click
@@ -107,7 +106,7 @@ async def budget(
     id: str,
     usd: float | None,
     tokens: int | None,
-    wall: timedelta | None,
+    wall: str | None,
     estimate: bool | None,
     as_json: bool,
 ) -> None:
@@ -138,7 +137,7 @@ def _changed(
     row: Run,
     usd: float | None,
     tokens: int | None,
-    wall: timedelta | None,
+    wall: str | None,
     estimate: bool | None,
 ) -> BudgetLimits:
     """Return a run's budget with the given limits changed."""
