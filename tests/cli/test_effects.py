@@ -254,11 +254,11 @@ def test_a_budget_is_shown_and_raised(holdfast: Holdfast) -> None:
         assert re.fullmatch(awaited, facts["waits for"])
         told = shown(holdfast("run", "budget", "a"))
         assert (told["budget"], told["lacks"]) == (facts["budget"], f"it {lacks}")
-        raised = shown(holdfast("run", "budget", "a", "--usd", "1", "--wall", "2h"))
-        assert raised["budget"] == "$1.000000, 1,000 tokens, 7200 seconds inside nodes"
+        raised = shown(holdfast("run", "budget", "a", "--usd", "1", "--node-time", "2h"))
+        assert raised["budget"] == "$1.000000, 1,000 tokens, 2h inside nodes"
         assert hf.run("a").result(timeout=DEADLINE_SECONDS)["texts"] == ["It is."] * 2
     told = json.loads(holdfast("run", "budget", "a", "--json").stdout)
-    limits = {"tokens": 1000, "nanodollars": 10**9, "wall_ms": 7_200_000}
+    limits = {"usd": 1.0, "tokens": 1000, "node_time_seconds": 7200.0, "wall_seconds": None}
     assert told["budget"] == {**limits, "estimate": False}
     assert (told["cost_usd"], told["lacks"]) == (2 * cost, [])
     row = json.loads(holdfast("run", "show", "a", "--json").stdout)
@@ -276,13 +276,16 @@ def test_estimates_are_turned_on_and_off(holdfast: Holdfast) -> None:
     on = shown(holdfast("run", "budget", "a", "--estimate", "--tokens", "7"))
     assert on["budget"] == "$0.500000, 7 tokens, with estimates"
     alone = holdfast(*start, "b", "--estimate")
-    assert (alone.exit_code, "must limit tokens, usd or wall" in alone.stderr) == (1, True)
+    assert (alone.exit_code, "must limit tokens, usd, node_time or wall" in alone.stderr) == (
+        1,
+        True,
+    )
 
 
 def test_a_run_without_a_budget_says_so(holdfast: Holdfast) -> None:
     holdfast("run", "start", "shop:asking", '{"n": 1}', "--id", "a")
     told = shown(holdfast("run", "budget", "a"))
-    assert told == {"budget": "none", "used": "0 seconds inside nodes"}
+    assert told == {"budget": "none", "used": "0s inside nodes"}
     facts = shown(holdfast("run", "show", "a"))
     assert "budget" not in facts
     assert "spent" not in facts

@@ -353,7 +353,9 @@ def sliced(**slice: Any) -> Graph:
     return graph_of(begin, "family")
 
 
-@pytest.mark.parametrize("more", [Budget(usd=0.03), Budget(tokens=5), Budget(wall=5)])
+@pytest.mark.parametrize(
+    "more", [Budget(usd=0.03), Budget(tokens=5), Budget(node_time=5), Budget(wall=5)]
+)
 async def test_a_slice_is_not_raised(house: House, more: Budget) -> None:
     model, graph = Cents(), sliced(usd=0.02)
     hf = house.open(models={"cheap": model})

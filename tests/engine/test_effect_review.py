@@ -258,7 +258,7 @@ async def test_a_limit_of_time_costs_no_writes_of_its_own(house: House) -> None:
             await ctx.call(touch)
 
     counted = []
-    for n, budget in enumerate((None, Budget(wall=3600))):
+    for n, budget in enumerate((None, Budget(node_time=3600))):
         graph, hf = graph_of(node), house.open()
         async with house.worker(hf, graph):
             run = await hf.start(graph, id=f"doc-{n}", budget=budget)

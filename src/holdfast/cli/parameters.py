@@ -224,10 +224,11 @@ def budget_options(function: F) -> F:
         click.option(
             "--wall",
             type=DURATION,
-            help="Limit the time in nodes (30m, 2h).",
+            help="Limit the time since the start of the run, pauses included.",
         ),
+        click.option("--node-time", type=DURATION, help="Limit the time inside nodes (30m, 2h)."),
         click.option("--tokens", type=click.IntRange(min=0), help="Limit input and output tokens."),
-        click.option("--usd", type=click.FloatRange(min=0), help="Limit dollars."),
+        click.option("--usd", type=click.FloatRange(min=0), help="Limit the cost, in US dollars."),
     ):
         function = option(function)
     return function

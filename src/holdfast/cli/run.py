@@ -104,6 +104,7 @@ async def start(
     expires: str | None,
     usd: float | None,
     tokens: int | None,
+    node_time: str | None,
     wall: str | None,
     estimate: bool | None,
     wait: bool,
@@ -114,7 +115,8 @@ async def start(
     Prints the run's id, and with --wait the result.
     """
     wait = wait or timeout is not None
-    limited = (usd, tokens, wall, estimate) != (None,) * 4
+    limits: dict[str, Any] = {"usd": usd, "tokens": tokens, "node_time": node_time, "wall": wall}
+    limited = (*limits.values(), estimate) != (None,) * 5
     handle = await holdfast.start(
         graph,
         input,
@@ -126,9 +128,7 @@ async def start(
         on_busy=on_busy,
         start_at=start_at,
         expires=expires,
-        budget=(
-            Budget(usd=usd, tokens=tokens, wall=wall, estimate=bool(estimate)) if limited else None
-        ),
+        budget=Budget(**limits, estimate=bool(estimate)) if limited else None,
     )
     say(handle.id, err=wait)
     if wait:

@@ -109,6 +109,8 @@ def _failure(effect: Effect, error: BaseException) -> Failure:
 async def _run_node(effect: Effect, program: Program, execution: Execution, visit: Visit) -> Any:
     program = cast(FunctionProgram, program)
     node = program.nodes[effect.node]
+    if visit.claimed.head.budget is not None:
+        await visit.external.budget_guard.check_time(visit)
     if visit.claimed.journal.memory.bytes <= LARGE_BYTES:
         state = program.enter(execution, visit.branch)
     else:
