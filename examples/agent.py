@@ -25,7 +25,7 @@ QUESTION = "Where is my order 42?"
 # How long after a worker's last sign of life others may take over what it held. It is short here,
 # so that nobody has to watch a minute go by.
 LEASE_SECONDS = 2
-PRICE = ModelPrice.per_million(3, 15)
+PRICE = ModelPrice(input_usd=3, output_usd=15)
 DRESS = {"order": 42, "what": "a dress", "status": "lost by the carrier", "price": 60}
 
 

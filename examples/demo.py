@@ -165,7 +165,7 @@ async def go_on(url: str, units_before: float) -> None:
         print("\n8. On DynamoDB this process would have cost:\n")
         print("   " + str(hf.meter.report()).replace("\n", "\n   "))
         units = units_before + units_of_the_run(hf)
-        dollars = units * PRICES.write_units_million
+        dollars = units * PRICES.write_units_million_usd
         print(
             f"\n   The run itself took {units:g} write units in both processes, the kill and the "
             f"pause included:\n   ${dollars:,.2f} for a million of its kind."

@@ -270,7 +270,7 @@ def test_a_run_asks_within_its_budget_and_its_text_can_be_followed(url: str) -> 
         ctx.wait(signal("go on"))
         return {"answer": " ".join(answer.text for answer in answers)}
 
-    model = Offline(["yes", "no"], price=ModelPrice.per_million(1, 1))
+    model = Offline(["yes", "no"], price=ModelPrice(input_usd=1, output_usd=1))
     quota = Quota("cheap", requests=100, per=60)
     with Holdfast(url, models={"cheap": model}, quotas={"cheap": quota}) as hf:
         with hf.worker([graph]):

@@ -26,7 +26,7 @@ from holdfast.errors import ModelUnavailable
 from holdfast.integrations.offline import Offline
 from holdfast.model.pricing import ModelPrice
 
-PRICE = ModelPrice(1_000_000, 1_000_000)  # a tenth of a cent a token
+PRICE = ModelPrice(input_usd=1_000, output_usd=1_000)  # a tenth of a cent a token
 
 
 class Cheap(Offline):

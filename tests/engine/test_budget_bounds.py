@@ -20,7 +20,7 @@ from holdfast.model.pricing import ModelPrice, Usage
 from tests.engine.asking import A_CENT, Cents, graph_of
 from tests.engine.support import Gate, House, item_of_head, kill, reached
 
-SONNET = ModelPrice.per_million(3, 15)
+SONNET = ModelPrice(input_usd=3, output_usd=15)
 MANUAL = "The harbour master writes down each ship that comes in, and when it leaves. " * 135
 
 

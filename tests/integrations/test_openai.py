@@ -456,8 +456,10 @@ async def test_who_does_not_count_is_counted_for(endpoint: Endpoint, model: Open
 
 
 async def test_a_price_is_only_that_of_openai_itself(endpoint: Endpoint) -> None:
-    own = ModelPrice(1, 2)
-    assert OpenAI("gpt-5").price == ModelPrice(1250, 10000, 125)
+    own = ModelPrice(input_usd=1, output_usd=2)
+    assert OpenAI("gpt-5").price == ModelPrice(
+        input_usd=1.25, output_usd=10, cached_input_usd=0.125
+    )
     assert OpenAI("gpt-5", base_url=endpoint.url).price is None
     assert OpenAI("gpt-5", base_url=endpoint.url, price=own).price == own
 

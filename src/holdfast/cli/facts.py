@@ -40,7 +40,7 @@ _ARGUMENTS_MAX = 80
 # Fields that are shown even if they are empty: an empty answer is an answer.
 _ANSWERS = ("payload", "result")
 _FOR_MACHINES = ("digest", "kinds", "ops")
-_SAYS_NOTHING = (None, "", msgspec.structs.asdict(NO_SPENDING))
+_SAYS_NOTHING = (None, "", NO_SPENDING.as_dict())
 _TIMES = {
     "deadline_ms": "until_at",
     "expires_ms": "expires_at",

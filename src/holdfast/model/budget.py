@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from decimal import ROUND_FLOOR, Context, Decimal
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from holdfast.errors import InvalidRequest
 from holdfast.model.durations import Duration, duration_text, milliseconds_of
-from holdfast.model.spending import NANODOLLARS_PER_DOLLAR, Spending
+from holdfast.model.spending import NANODOLLARS_PER_DOLLAR, Spending, is_amount
 
 __all__ = ["Budget", "BudgetLimits", "check_limits"]
 
 _TOKENS_MAX = 10**15
-_DOLLARS_MAX = 10**9
-_LIMIT_MAX = _DOLLARS_MAX * NANODOLLARS_PER_DOLLAR
+_USD_MAX = 10**9
+_LIMIT_MAX = _USD_MAX * NANODOLLARS_PER_DOLLAR
 _NANODOLLAR = Decimal("1E-9")
 # The largest budget has 19 digits in nanodollars.
 _EXACT = Context(prec=28)
@@ -122,9 +122,9 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
                 f"tokens must be an integer from 0 to {_TOKENS_MAX:,}, got {self.tokens!r:.80}",
                 field="tokens",
             )
-        if self.usd is not None and not _is_amount(self.usd):
+        if self.usd is not None and not is_amount(self.usd, _USD_MAX):
             raise InvalidRequest(
-                f"usd must be an int, float or Decimal from 0 to {_DOLLARS_MAX:,}, "
+                f"usd must be an int, float or Decimal from 0 to {_USD_MAX:,}, "
                 f"got {self.usd!r:.80}",
                 field="usd",
             )
@@ -177,13 +177,6 @@ def _ms_or_none(duration: Duration | None, field: str) -> int | None:
 def _rounded_text(span_ms: int) -> str:
     """Return a duration as text, in whole seconds if it is longer than one."""
     return duration_text(span_ms - span_ms % 1000 or span_ms)
-
-
-def _is_amount(usd: object) -> bool:
-    # Not isinstance: a bool is an int. A comparison with a NaN is False, or raises for a Decimal.
-    if type(usd) is Decimal:
-        return usd.is_finite() and 0 <= usd <= _DOLLARS_MAX
-    return type(usd) in (int, float) and 0 <= cast(float, usd) <= _DOLLARS_MAX
 
 
 def _nanodollars(usd: float | Decimal) -> int:

@@ -82,7 +82,7 @@ class BudgetGuard:
 
         Raises:
             BudgetSpent: the budget is too small, and the node may not wait.
-            PriceUnknown: dollars are limited, and the price of the call is unknown.
+            PriceUnknown: usd is limited, and the price of the call is unknown.
         """
         if not self._is_limited:
             return
@@ -90,7 +90,8 @@ class BudgetGuard:
         if price.unknown_reason and self._own_limits().nanodollars is not None:
             raise PriceUnknown(price.unknown_reason)
         max_cost = price.max_spending
-        if max_cost == NO_SPENDING and not self._limits_time:
+        own = self._claimed.head.budget or BudgetLimits()
+        if max_cost == NO_SPENDING and not own.limits_time:
             return
         uncounted = NO_SPENDING
         if before != NO_SPENDING and self._own_limits().estimate:
@@ -155,7 +156,7 @@ class BudgetGuard:
             own.nanodollars is not None and limits.nanodollars is None
         ):
             raise InvalidRequest(
-                "budget must limit tokens and dollars where the budget of the parent does",
+                "budget must limit tokens and usd where the budget of the parent does",
                 field="budget",
             )
         reservation, _ = await self._reserve_or_pause(visit, f"child {child}", max_cost)
@@ -370,10 +371,6 @@ class BudgetGuard:
     @property
     def _uses_account(self) -> bool:
         return self._claimed.head.payer is not None or self._claimed.execution.drawn is not None
-
-    @property
-    def _limits_time(self) -> bool:
-        return self._claimed.head.budget is not None and self._claimed.head.budget.limits_time
 
     @property
     def _is_limited(self) -> bool:
