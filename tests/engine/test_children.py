@@ -624,7 +624,7 @@ async def test_a_childs_graph_may_be_left_to_other_pools(house: House, hf: Holdf
 
 
 async def test_a_session_waits_for_a_parent_and_not_for_its_children(house: House) -> None:
-    """A child has no place in the lane: its parent would wait for it, and it for its parent."""
+    """A child has no ticket of the session: its parent would wait for it, and it for its parent."""
     hf, order = house.open(), list[str]()
 
     async def ask(state: Any, ctx: Any) -> Any:

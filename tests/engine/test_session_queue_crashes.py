@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, Holdfast, signal
-from holdfast.records import session_queue as lane_records
+from holdfast.records import session_queue as queue_records
 from tests.engine.staging import Side, played, staged
 from tests.engine.support import House, kill, store_of
 
@@ -24,8 +24,8 @@ WRITES_MIN = 15
 @pytest.fixture(autouse=True)
 def no_net(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no queued run ask by itself: it must be told."""
-    monkeypatch.setattr(lane_records, "_RECHECK_MS_MIN", 10**12)
-    monkeypatch.setattr(lane_records, "_RECHECK_MS_MAX", 10**12)
+    monkeypatch.setattr(queue_records, "_RECHECK_MS_MIN", 10**12)
+    monkeypatch.setattr(queue_records, "_RECHECK_MS_MAX", 10**12)
 
 
 class Scene:
