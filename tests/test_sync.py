@@ -546,7 +546,7 @@ def test_a_second_ctrl_c_ends_the_drain(tmp_path: Path) -> None:
 
         try:
             with Holdfast("sqlite:///runs.db") as hf:
-                worker = hf.worker([graph], drain_seconds=3600)
+                worker = hf.worker([graph], drain=3600)
                 with worker:
                     hf.start(graph).result()
         except KeyboardInterrupt as error:

@@ -106,7 +106,7 @@ def working(*, quotas: bool = False) -> Iterator[Blocking]:
     means: dict[str, Any] = {"models": load_dict("shop:MODELS")}
     if quotas:
         means["quotas"] = load_dict("shop:QUOTAS")
-    with Blocking(URL, **means) as hf, hf.worker(load_graphs(["shop"]), poll_seconds=0.01):
+    with Blocking(URL, **means) as hf, hf.worker(load_graphs(["shop"]), poll=0.01):
         yield hf
 
 

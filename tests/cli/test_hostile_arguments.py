@@ -189,7 +189,7 @@ FAR = "9999-12-31T23:59:59-23:59"
         ["run", "show", "\x1b[2J"],
         ["run", "\x1b[2J"],
         ["--\x1b[2J"],
-        ["worker", "flows", "--lease-seconds", "inf"],
+        ["worker", "flows", "--lease", "inf"],
         ["worker", "flows", "--concurrency", "9" * 400],
         ["store", "backup", "sqlite:///runs.db", "folder"],
         ["store", "backup", "sqlite:///runs.db", "runs.db/below"],

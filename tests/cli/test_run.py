@@ -32,7 +32,7 @@ TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 @contextmanager
 def working() -> Iterator[Blocking]:
     """Run what is started in the store."""
-    with Blocking(URL) as hf, hf.worker(load_graphs(["flows"]), poll_seconds=0.01):
+    with Blocking(URL) as hf, hf.worker(load_graphs(["flows"]), poll=0.01):
         yield hf
 
 

@@ -234,7 +234,7 @@ async def test_a_worker_that_was_stopped(tmp_path: Path, folder: Path, where: st
     graph, trail, front = graphs[where]
     runs = [f"run-{number}" for number in range(2)]
     session = SESSION if where == "front of a session queue" else None
-    options = {"concurrency": 8, "lease_seconds": LEASE_SECONDS, "poll_seconds": 0.05}
+    options = {"concurrency": 8, "lease": LEASE_SECONDS, "poll": 0.05}
     served = f"{graph.name},leaf"
     async with (
         asyncio.timeout(DEADLINE_SECONDS),
@@ -302,7 +302,7 @@ WORK_SECONDS = 0.01
 async def test_kill_9_of_one_of_two_workers_with_families(tmp_path: Path, folder: Path) -> None:
     """A hundred runs: two in each session, with three branches and two children each."""
     url = f"sqlite:///{tmp_path}/runs.db"
-    options = {"concurrency": 16, "lease_seconds": 2, "poll_seconds": 0.1}
+    options = {"concurrency": 16, "lease": 2, "poll": 0.1}
     sessions = {
         f"s{n}": [f"s{n}-{turn}" for turn in range(RUNS_A_SESSION)] for n in range(SESSIONS)
     }

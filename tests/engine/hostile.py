@@ -159,7 +159,7 @@ async def opened(folder: str) -> AsyncIterator[tuple[Holdfast, Worker]]:
     async with (
         client,
         Holdfast(f"sqlite:///{folder}/runs.db", limits=LIMITS, models=models) as hf,
-        hf.worker([GRAPH, RICH], drain_seconds=0, resumes_max=1) as worker,
+        hf.worker([GRAPH, RICH], drain=0, resumes_max=1) as worker,
     ):
         chat = hostile.completion("content", '"yes"', stream=False)
         await answers(hf, ("result", {}, {"a": "b" * 30 * KB}))

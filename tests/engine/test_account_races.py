@@ -91,7 +91,7 @@ async def test_a_worker_that_wakes_late_gives_back_nothing_that_a_retry_uses(
     client = house.open(models={"cheap": model})
     first, stage = staged(house, models={"cheap": model})
     hold = stage.hold(gives_back, side=side)
-    stalled = house.worker(first, child, lease_seconds=LEASE_SECONDS)
+    stalled = house.worker(first, child, lease=LEASE_SECONDS)
     await stalled.start()
     async with house.worker(client, graph) as lead:
         await client.start(graph, id="root", budget=Budget(usd=0.015))

@@ -222,13 +222,13 @@ async def test_a_lost_call_counts_with_its_upper_bound(house: House) -> None:
 
     hf = house.open(models={"cheap": Stuck(1)})
     graph = graph_of(ask)
-    doomed = house.worker(hf, graph, lease_seconds=10)
+    doomed = house.worker(hf, graph, lease=10)
     await doomed.start()
     await hf.start(graph, {"n": 1}, id="doc-42", budget=Budget(tokens=1000, estimate=True))
     await gate.waited_at()
     kill(doomed)
     other = house.open(models={"cheap": model})
-    async with house.worker(other, graph, lease_seconds=10) as worker:
+    async with house.worker(other, graph, lease=10) as worker:
         await house.clock.asleep(3)
         for _ in range(8):
             await house.move(5, worker)

@@ -122,13 +122,13 @@ async def test_a_call_that_was_lost_counts_as_paid(house: House) -> None:
 
     hf = house.open(models={"cheap": Stuck()})
     graph = graph_of(asks)
-    doomed = house.worker(hf, graph, lease_seconds=10)
+    doomed = house.worker(hf, graph, lease=10)
     await doomed.start()
     await hf.start(graph, {"n": 9}, id="doc-42", budget=Budget(usd=0.05))
     await gate.waited_at()
     kill(doomed)
     other = house.open(models={"cheap": model})
-    async with house.worker(other, graph, lease_seconds=10) as worker:
+    async with house.worker(other, graph, lease=10) as worker:
         await house.clock.asleep(3)
         for _ in range(8):
             await house.move(5, worker)

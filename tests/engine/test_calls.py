@@ -117,13 +117,13 @@ async def test_a_call_in_flight_at_a_kill_is_made_again_under_its_key(
         return {"answer": await ctx.call(slow)}
 
     graph = graph_of(node)
-    doomed = house.worker(hf, graph, lease_seconds=10)
+    doomed = house.worker(hf, graph, lease=10)
     await doomed.start()
     await hf.start(graph, id="doc-42")
     await gate.waited_at()
     kill(doomed)
     other = house.open()
-    async with house.worker(other, graph, lease_seconds=10) as worker:
+    async with house.worker(other, graph, lease=10) as worker:
         await house.clock.asleep(3)
         for _ in range(8):
             await house.move(5, worker)

@@ -276,7 +276,7 @@ async def test_a_node_without_a_checkpoint_finds_its_child_after_a_crash(house: 
         return {"child": child.id}
 
     graph = starting(ask, pausable="no")
-    worker = house.worker(first, graph, ASKS, lease_seconds=1000)
+    worker = house.worker(first, graph, ASKS, lease=1000)
     await worker.start()
     run = await first.start(graph, id=PARENT)
     await gate.waited_at()
@@ -427,7 +427,7 @@ async def test_of_two_branches_that_await_a_child_one_is_told(house: House, cras
 
     graph.fork(begin, ["left", "right"], join=end)
     hf = house.open()
-    worker = house.worker(hf, graph, ASKS, lease_seconds=1000)
+    worker = house.worker(hf, graph, ASKS, lease=1000)
     await worker.start()
     run = await hf.start(graph, id=PARENT)
     await house.quiet(worker)

@@ -56,7 +56,7 @@ async def test_whenever_a_worker_dies_the_order_holds(house: House, side: Side) 
         client = house.open(tenant=f"{side}-{number}")
         await scene.start(client)
         first, stage = staged(house)
-        dying = first.worker([scene.graph], poll_seconds=0.2, lease_seconds=LEASE_SECONDS)
+        dying = first.worker([scene.graph], poll=0.2, lease=LEASE_SECONDS)
         stage.die_at(number, side, functools.partial(kill, dying))
         lived = await played(house, dying, (0, 101, 1))
         async with house.worker(house.open(), scene.graph) as worker:

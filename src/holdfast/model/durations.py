@@ -18,6 +18,7 @@ __all__ = [
     "milliseconds_of",
     "minutes",
     "seconds",
+    "seconds_of",
 ]
 
 Duration: TypeAlias = float | int | timedelta | str
@@ -82,6 +83,16 @@ def milliseconds_of(duration: Duration, field: str) -> int:
             f"{field} must be from 0 seconds to a hundred years, got {duration!r:.80}", field=field
         )
     return math.ceil(exact)
+
+
+def seconds_of(duration: Duration, field: str) -> float:
+    """Return a duration in seconds; a number stays as it is.
+
+    Raises:
+        InvalidRequest: the value is not a duration, is negative, or is over a hundred years.
+    """
+    span_ms = milliseconds_of(duration, field)
+    return duration if isinstance(duration, int | float) else span_ms / 1000
 
 
 def _exact_ms(duration: object) -> float | Decimal | None:
