@@ -103,8 +103,8 @@ def test_there_are_examples() -> None:
     guides = {
         f"docs/guides/{name}.md"
         for name in (
-            *("branches", "budgets", "calls", "graphs", "models", "pausing", "quotas", "runs"),
-            *("sessions", "storage", "workers"),
+            *("branches", "budgets", "calls", "graphs", "limits", "models", "pausing", "quotas"),
+            *("runs", "sessions", "storage", "workers"),
         )
     }
     assert {"README.md", *guides} <= pages

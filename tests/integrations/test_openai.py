@@ -401,7 +401,7 @@ async def test_an_endpoint_that_cannot_stream_is_heard_at_once(
 
 
 async def test_nobody_waits_for_ever(endpoint: Endpoint) -> None:
-    model = OpenAI("m", base_url=endpoint.url, timeout_seconds=0.05)
+    model = OpenAI("m", base_url=endpoint.url, timeout="50ms")
     endpoint.plan(stub_http.stall)
     with pytest.raises(ModelUnavailable, match="ReadTimeout"):
         await asked(model)
