@@ -138,7 +138,7 @@ async def _worker(url: str) -> AsyncIterator[None]:
     """Run a worker as a process of its own."""
     command = [sys.executable, "-m", "holdfast", "worker", "bench.fairness:graph", "--url", url]
     process = await asyncio.create_subprocess_exec(
-        *command, "--drain-seconds", "0", cwd=ROOT, stderr=subprocess.PIPE
+        *command, "--drain", "0s", cwd=ROOT, stderr=subprocess.PIPE
     )
     assert process.stderr is not None
     await process.stderr.readline()

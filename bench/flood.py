@@ -135,7 +135,7 @@ async def _work(url: str) -> dict[str, Any]:
     """Be the only worker; the lease is short, so that it is lost if anything blocks for long."""
     async with (
         Holdfast(url) as hf,
-        hf.worker([victim, short], lease_seconds=LEASE_SECONDS, drain_seconds=1) as worker,
+        hf.worker([victim, short], lease=LEASE_SECONDS, drain=1) as worker,
     ):
         names = {worker.id}
         print("ready", flush=True)

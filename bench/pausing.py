@@ -192,5 +192,5 @@ def _show(what: str, taken: list[float]) -> None:
 def _show_polling() -> None:
     poll = 0.9 * 0.9  # the worker's pause on DynamoDB, less its mean jitter
     units = SHARDS * 0.5 / poll * 3600 * HOURS_A_MONTH
-    dollars = units * PRICES.read_units_million / 1_000_000
+    dollars = units * PRICES.read_units_million_usd / 1_000_000
     print(f"  an idle worker on DynamoDB polls one graph for ${dollars:.2f} a month")

@@ -187,7 +187,7 @@ async def _process(role: str, url: str) -> Process:
 
 
 async def _survive(url: str) -> None:
-    async with Holdfast(url) as hf, hf.worker([graph], lease_seconds=LEASE_SECONDS):
+    async with Holdfast(url) as hf, hf.worker([graph], lease=LEASE_SECONDS):
         print("lives", flush=True)
         while True:
             hf.meter.reset()
@@ -198,7 +198,7 @@ async def _survive(url: str) -> None:
 
 
 async def _fall_victim(url: str) -> None:
-    async with Holdfast(url) as hf, hf.worker([graph], lease_seconds=LEASE_SECONDS) as worker:
+    async with Holdfast(url) as hf, hf.worker([graph], lease=LEASE_SECONDS) as worker:
         run = await hf.start(graph)
         print(run.id, worker.id, flush=True)
         await asyncio.Event().wait()

@@ -25,7 +25,7 @@ QUESTION = "Where is my order 42?"
 # How long after a worker's last sign of life others may take over what it held. It is short here,
 # so that nobody has to watch a minute go by.
 LEASE_SECONDS = 2
-PRICE = ModelPrice.per_million(3, 15)
+PRICE = ModelPrice(input_usd=3, output_usd=15)
 DRESS = {"order": 42, "what": "a dress", "status": "lost by the carrier", "price": 60}
 
 
@@ -101,7 +101,7 @@ async def work_until_killed(url: str, folder: Path) -> NoReturn:
     graph = support_graph(shop)
     async with (
         Holdfast(url, models={"small": shop.model()}) as hf,
-        hf.worker([graph], lease_seconds=LEASE_SECONDS),
+        hf.worker([graph], lease=LEASE_SECONDS),
     ):
         await hf.start(graph, {"question": QUESTION}, id="mail-7", budget=Budget(usd=0.1))
         await asyncio.Event().wait()
@@ -126,7 +126,7 @@ async def go_on(url: str, folder: Path) -> None:
     print("   The bank has paid; the workflow does not know it.")
     async with (
         Holdfast(url, models={"small": shop.model()}) as hf,
-        hf.worker([graph], lease_seconds=4 * LEASE_SECONDS),
+        hf.worker([graph], lease=4 * LEASE_SECONDS),
     ):
         run = hf.run("mail-7")
         state = await run.result(timeout=60)

@@ -93,7 +93,7 @@ async def work_until_killed(url: str) -> NoReturn:
             os.write(1, f"{node} {units_of_the_run(hf)}\n".encode())
 
         graph = document_graph(say, stuck_in="classify")
-        async with hf.worker([graph], lease_seconds=LEASE_SECONDS):
+        async with hf.worker([graph], lease=LEASE_SECONDS):
             await hf.start(graph, INPUT, id="doc-42")
             await asyncio.Event().wait()
     raise AssertionError("nobody killed it")
@@ -129,7 +129,7 @@ async def go_on(url: str, units_before: float) -> None:
         row = await run.get()
         print(f"2. Its row still says: {row.status}, held by worker {row.owner}.")
 
-        async with hf.worker([graph], lease_seconds=4 * LEASE_SECONDS):
+        async with hf.worker([graph], lease=4 * LEASE_SECONDS):
             await run.until("waiting", timeout=PATIENCE_SECONDS)
         print(f"3. Another process took it over and ran: {', '.join(begun)}.")
         assert not {"fetch", "read", "extract"} & {*begun}, begun
@@ -145,7 +145,7 @@ async def go_on(url: str, units_before: float) -> None:
         print("5. A person approved; the answer was sent twice, and counts once.")
 
         begun.clear()
-        async with hf.worker([graph], lease_seconds=4 * LEASE_SECONDS):
+        async with hf.worker([graph], lease=4 * LEASE_SECONDS):
             result = await run.result(timeout=PATIENCE_SECONDS)
         print(f"6. A third worker ran: {', '.join(begun)}. The result:\n")
         for name, value in result.items():
@@ -158,7 +158,7 @@ async def go_on(url: str, units_before: float) -> None:
         print("\n8. On DynamoDB this process would have cost:\n")
         print("   " + str(hf.meter.report()).replace("\n", "\n   "))
         units = units_before + units_of_the_run(hf)
-        dollars = units * PRICES.write_units_million
+        dollars = units * PRICES.write_units_million_usd
         print(
             f"\n   The run itself took {units:g} write units in both processes, the kill and the "
             f"pause included:\n   ${dollars:,.2f} for a million of its kind."

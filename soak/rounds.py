@@ -48,9 +48,9 @@ WORKERS = 3
 RUNS = {"sqlite": 40, "dynamodb": 20}
 OPTIONS = {
     "concurrency": 8,
-    "lease_seconds": 3,
-    "poll_seconds": 0.1,
-    "drain_seconds": 1,
+    "lease": 3,
+    "poll": 0.1,
+    "drain": 1,
     "resumes_max": 50,
 }
 TROUBLE_SECONDS = 25.0

@@ -117,8 +117,8 @@ def test_there_are_examples() -> None:
     guides = {
         f"docs/guides/{name}.md"
         for name in (
-            *("branches", "budgets", "calls", "graphs", "models", "pausing", "quotas", "runs"),
-            *("events", "sessions", "storage", "testing", "workers"),
+            *("branches", "budgets", "calls", "events", "graphs", "limits", "models", "pausing"),
+            *("quotas", "runs", "sessions", "storage", "testing", "workers"),
         )
     }
     assert {"README.md", *guides} <= pages

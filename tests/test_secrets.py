@@ -246,7 +246,7 @@ async def the_names_of_users(seen: Seen) -> None:
             seen.show([item async for item in hf._store.table.query_all(pk)])
     for typed in (["run", "show", "x"], ["run", "history", "x", "--json"], ["run", "list"]):
         await seen.typed(*typed, "--url", seen.url)
-    await seen.typed("run", "lane", "chat", "--user", ann, "--json", "--url", seen.url)
+    await seen.typed("run", "queue", "chat", "--user", ann, "--json", "--url", seen.url)
 
 
 # --- what runs are given, and say -----------------------------------------------------------------

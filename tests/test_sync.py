@@ -273,7 +273,7 @@ def test_a_run_asks_within_its_budget_and_its_text_can_be_followed(url: str) -> 
         ctx.wait(signal("go on"))
         return {"answer": " ".join(answer.text for answer in answers)}
 
-    model = Offline(["yes", "no"], price=ModelPrice.per_million(1, 1))
+    model = Offline(["yes", "no"], price=ModelPrice(input_usd=1, output_usd=1))
     quota = Quota("cheap", requests=100, per=60)
     with Holdfast(url, models={"cheap": model}, quotas={"cheap": quota}) as hf:
         with hf.worker([graph]):
@@ -549,7 +549,7 @@ def test_a_second_ctrl_c_ends_the_drain(tmp_path: Path) -> None:
 
         try:
             with Holdfast("sqlite:///runs.db") as hf:
-                worker = hf.worker([graph], drain_seconds=3600)
+                worker = hf.worker([graph], drain=3600)
                 with worker:
                     hf.start(graph).result()
         except KeyboardInterrupt as error:

@@ -65,7 +65,7 @@ def opened() -> Holdfast:
 async def work() -> None:
     ambiguous = set[tuple[int, int]]()
     async with opened() as hf:
-        options = {"concurrency": given.in_flight * 2, "lease_seconds": LEASE_SECONDS}
+        options = {"concurrency": given.in_flight * 2, "lease": LEASE_SECONDS}
         async with hf.worker([graph], **options):
             person = asyncio.create_task(settle(hf, ambiguous))
 

@@ -372,7 +372,7 @@ class Holdfast:
     ) -> Worker:
         """Return a worker for these graphs: ``async with hf.worker([graph]): …``
 
-        `WorkerOptions` has the options: concurrency, pools, lease_seconds, drain_seconds and more.
+        `WorkerOptions` has the options: concurrency, pools, lease, drain and more.
         Pass them by name, or as ``options``.
 
         Raises:

@@ -26,7 +26,7 @@ from holdfast.errors import ModelUnavailable
 from holdfast.integrations.offline import Offline
 from holdfast.model.pricing import ModelPrice
 
-PRICE = ModelPrice(1_000_000, 1_000_000)  # a tenth of a cent a token
+PRICE = ModelPrice(input_usd=1_000, output_usd=1_000)  # a tenth of a cent a token
 
 
 class Cheap(Offline):
@@ -106,7 +106,7 @@ def working(*, quotas: bool = False) -> Iterator[Blocking]:
     means: dict[str, Any] = {"models": load_dict("shop:MODELS")}
     if quotas:
         means["quotas"] = load_dict("shop:QUOTAS")
-    with Blocking(URL, **means) as hf, hf.worker(load_graphs(["shop"]), poll_seconds=0.01):
+    with Blocking(URL, **means) as hf, hf.worker(load_graphs(["shop"]), poll=0.01):
         yield hf
 
 
@@ -254,11 +254,11 @@ def test_a_budget_is_shown_and_raised(holdfast: Holdfast) -> None:
         assert re.fullmatch(awaited, facts["waits for"])
         told = shown(holdfast("run", "budget", "a"))
         assert (told["budget"], told["lacks"]) == (facts["budget"], f"it {lacks}")
-        raised = shown(holdfast("run", "budget", "a", "--usd", "1", "--wall", "2h"))
-        assert raised["budget"] == "$1.000000, 1,000 tokens, 7200 seconds inside nodes"
+        raised = shown(holdfast("run", "budget", "a", "--usd", "1", "--node-time", "2h"))
+        assert raised["budget"] == "$1.000000, 1,000 tokens, 2h inside nodes"
         assert hf.run("a").result(timeout=DEADLINE_SECONDS)["texts"] == ["It is."] * 2
     told = json.loads(holdfast("run", "budget", "a", "--json").stdout)
-    limits = {"tokens": 1000, "usd": 1.0, "wall_seconds": 7200.0}
+    limits = {"usd": 1.0, "tokens": 1000, "node_time_seconds": 7200.0, "wall_seconds": None}
     assert told["budget"] == {**limits, "estimate": False}
     assert (told["cost_usd"], told["lacks"]) == (2 * cost, [])
     row = json.loads(holdfast("run", "show", "a", "--json").stdout)
@@ -276,13 +276,16 @@ def test_estimates_are_turned_on_and_off(holdfast: Holdfast) -> None:
     on = shown(holdfast("run", "budget", "a", "--estimate", "--tokens", "7"))
     assert on["budget"] == "$0.500000, 7 tokens, with estimates"
     alone = holdfast(*start, "b", "--estimate")
-    assert (alone.exit_code, "must limit tokens, usd or wall" in alone.stderr) == (1, True)
+    assert (alone.exit_code, "must limit tokens, usd, node_time or wall" in alone.stderr) == (
+        1,
+        True,
+    )
 
 
 def test_a_run_without_a_budget_says_so(holdfast: Holdfast) -> None:
     holdfast("run", "start", "shop:asking", '{"n": 1}', "--id", "a")
     told = shown(holdfast("run", "budget", "a"))
-    assert told == {"budget": "none", "used": "0 seconds inside nodes"}
+    assert told == {"budget": "none", "used": "0s inside nodes"}
     facts = shown(holdfast("run", "show", "a"))
     assert "budget" not in facts
     assert "spent" not in facts
@@ -316,7 +319,7 @@ def test_a_child_says_whose_budget_it_shares(holdfast: Holdfast) -> None:
         (["--usd", "-1"], "-1.0 is not in the range"),
         (["--usd", "dear"], "'dear' is not a valid float"),
         (["--tokens", "1.5"], "'1.5' is not a valid integer"),
-        (["--wall", "soon"], "'soon' is not a duration"),
+        (["--wall", "soon"], "wall must be a duration such as"),
     ],
 )
 @pytest.mark.parametrize("command", [["budget", "a"], ["start", "shop:asking"]], ids=" ".join)

@@ -58,7 +58,7 @@ forking.each(middle, read, over="pages", into="page", join=end)
 def row_after(target: str, input: Any = None, **options: Any) -> Run:
     """Return the row of the run ``a``, after a worker ran it to its end."""
     graph = load_graph(target)
-    with Blocking(URL) as hf, hf.worker([graph], poll_seconds=0.01):
+    with Blocking(URL) as hf, hf.worker([graph], poll=0.01):
         run = hf.start(graph, input, id="a", **options)
         run.result(timeout=DEADLINE_SECONDS)
         return run.get()

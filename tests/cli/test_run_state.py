@@ -92,7 +92,7 @@ def test_show_prints_the_state_after_an_entry_of_the_history(holdfast: Holdfast)
 def test_waits_lists_all_of_them_page_by_page(holdfast: Holdfast, folder: Path) -> None:
     (folder / "fanned.py").write_text(FANS)
     graph = load_graphs(["fanned"])
-    with Blocking("sqlite:///runs.db") as hf, hf.worker(graph, poll_seconds=0.01):
+    with Blocking("sqlite:///runs.db") as hf, hf.worker(graph, poll=0.01):
         until(hf.start(graph[0], id="a"), "waiting")
     assert "there may be more: holdfast run waits" in holdfast("run", "show", "a").stdout
     lines = holdfast("run", "waits", "a").stdout.splitlines()

@@ -21,7 +21,7 @@ def wait_for_first(about: Any) -> None:
     async def decide(state: Any, ctx: Any) -> None:
         await ctx.wait_any(signal("approved"), signal("withdrawn"), timer(days(2)), about=about)
 
-    with Blocking(URL) as hf, hf.worker([graph], poll_seconds=0.01):
+    with Blocking(URL) as hf, hf.worker([graph], poll=0.01):
         run = hf.start(graph, id="a", labels={"k": "v"})
         while run.get().status != "waiting":
             assert run.get().status in ("running", "waiting")

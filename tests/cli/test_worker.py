@@ -215,7 +215,7 @@ async def hf(folder: Path) -> AsyncIterator[Holdfast]:
 
 
 async def test_it_runs_what_is_due_and_leaves_when_asked(hf: Holdfast) -> None:
-    async with working("flows", "--concurrency", "3", "--poll-seconds", "0.01") as worker:
+    async with working("flows", "--concurrency", "3", "--poll", "0.01s") as worker:
         ready = await worker.told()
         found = re.fullmatch(r"worker (\S+) runs approving, .+, stubborn on (\S+)", ready)
         assert found, ready
@@ -223,7 +223,7 @@ async def test_it_runs_what_is_due_and_leaves_when_asked(hf: Holdfast) -> None:
         run = await hf.start(load_graph("flows:counting"), {"number": 1})
         assert await run.result() == {"number": 2}
         worker.process.send_signal(signal.SIGTERM)
-        leaves = f"worker {found[1]} stops: runs in progress 0, drain 20 seconds"
+        leaves = f"worker {found[1]} stops: runs in progress 0, drain 20s"
         assert await worker.told() == leaves
         expected = f"worker {found[1]} has stopped: 1 claimed, 1 finished\n"
         assert await worker.ended() == (0, expected)
@@ -232,7 +232,7 @@ async def test_it_runs_what_is_due_and_leaves_when_asked(hf: Holdfast) -> None:
 async def chatty_output(hf: Holdfast, folder: Path, *options: str) -> str:
     """Return what a worker prints while a run fails that logs a lot."""
     (folder / "chatty.py").write_text(CHATTY)
-    async with working("chatty", "--poll-seconds", "0.01", *options) as worker:
+    async with working("chatty", "--poll", "0.01s", *options) as worker:
         await worker.told()
         run = await hf.start(load_graph("chatty:chatty"), id="doc-42")
         with pytest.raises(RunFailed):
@@ -281,7 +281,7 @@ async def test_logging_that_a_module_has_configured_stays(
     begin = "import logging\nlogging.basicConfig(level='INFO', format='mine: %(message)s')\n"
     (folder / "chatty.py").write_text(begin + CHATTY)
     options = () if level is None else ("--log-level", level)
-    async with working("chatty", "--poll-seconds", "0.01", *options) as worker:
+    async with working("chatty", "--poll", "0.01s", *options) as worker:
         await worker.told()
         run = await hf.start(load_graph("chatty:chatty"), id="doc-42")
         with pytest.raises(RunFailed):
@@ -309,7 +309,7 @@ async def test_a_worker_without_a_lease_is_named_at_its_end(
     working.stop = stop
     await _stop_worker(cast(Any, working), drain_seconds=3)
     assert capsys.readouterr().err == (
-        "worker w-1 stops: runs in progress 1, drain 3 seconds\n"
+        "worker w-1 stops: runs in progress 1, drain 3s\n"
         "worker w-1 has stopped: 1 claimed, 1 lost\n"
     )
 
@@ -332,7 +332,7 @@ async def test_it_does_not_wait_for_a_store_that_is_not_there(hf: Holdfast) -> N
 
 async def test_it_takes_the_pools_that_it_is_given(hf: Holdfast) -> None:
     graph = load_graph("flows:counting")
-    options = ("--poll-seconds", "0.01", "--pool", "gpu")
+    options = ("--poll", "0.01s", "--pool", "gpu")
     left = await hf.start(graph, {"number": 1})
     async with working("flows:counting", *options) as worker:
         await worker.told()
@@ -347,7 +347,7 @@ async def test_it_takes_the_pools_that_it_is_given(hf: Holdfast) -> None:
 async def test_it_waits_in_place_no_longer_than_it_is_told(hf: Holdfast) -> None:
     """The run pauses for its sleep, and is claimed once more."""
     run = await hf.start(load_graph("nodes:napping"), {})
-    options = ("--poll-seconds", "0.01", "--hold-seconds", "0")
+    options = ("--poll", "0.01s", "--hold", "0s")
     async with working("nodes:napping", *options) as worker:
         await worker.told()
         await run.result()
@@ -363,7 +363,7 @@ async def test_it_gives_a_run_up_after_as_many_resumes_as_it_is_told(hf: Holdfas
     async def renamed(state: Any) -> Any: ...
 
     run = await hf.start(before, {})
-    options = ("--poll-seconds", "0.01", "--resumes-max", "1")
+    options = ("--poll", "0.01s", "--resumes-max", "1")
     async with working("flows:counting", *options) as worker:
         await worker.told()
         with pytest.raises(RunQuarantined, match="renamed"):
@@ -373,7 +373,7 @@ async def test_it_gives_a_run_up_after_as_many_resumes_as_it_is_told(hf: Holdfas
 async def test_its_nodes_ask_the_models_that_it_is_given(hf: Holdfast, folder: Path) -> None:
     (folder / "models.py").write_text(MODELS)
     means = ("--models", "models:MODELS", "--quotas", "models.py:QUOTAS")
-    async with working("models:asking", "--poll-seconds", "0.01", *means) as worker:
+    async with working("models:asking", "--poll", "0.01s", *means) as worker:
         await worker.told()
         run = await hf.start(load_graph("models:asking"))
         assert (await run.result())["text"] == "It is."
@@ -384,13 +384,13 @@ async def test_of_two_workers_the_one_with_the_model_finishes_every_run(
     hf: Holdfast, folder: Path
 ) -> None:
     (folder / "models.py").write_text(MODELS.replace('["It is."]', '["It is."] * 4'))
-    async with working("models:asking", "--poll-seconds", "0.01") as without:
+    async with working("models:asking", "--poll", "0.01s") as without:
         await without.told()
         runs = [await hf.start(load_graph("models:asking"), id=f"doc-{n}") for n in range(4)]
         warning = await without.told()
         assert "needs model 'cheap'" in warning
         assert "--models" in warning
-        means = ("--models", "models:MODELS", "--poll-seconds", "0.01")
+        means = ("--models", "models:MODELS", "--poll", "0.01s")
         async with working("models:asking", *means):
             assert [(await run.result())["text"] for run in runs] == ["It is."] * 4
     assert [(await run.get()).status for run in runs] == ["finished"] * 4
@@ -409,7 +409,7 @@ async def test_it_refuses_a_graph_whose_models_it_does_not_have(hf: Holdfast, fo
 
 async def test_it_keeps_the_limits_that_it_is_given(hf: Holdfast, folder: Path) -> None:
     (folder / "sizes.py").write_text(SIZES)
-    options = ("--poll-seconds", "0.01", "--limits", "sizes:LIMITS")
+    options = ("--poll", "0.01s", "--limits", "sizes:LIMITS")
     async with working("sizes:growing", *options) as worker:
         await worker.told()
         run = await hf.start(load_graph("sizes:growing"))
@@ -434,12 +434,12 @@ async def test_a_node_that_stays_is_left_and_another_worker_goes_on(
     hf: Holdfast, folder: Path, name: str, cancelled: bool
 ) -> None:
     run = await hf.start(load_graph(f"nodes:{name}"))
-    async with working("nodes", "--drain-seconds", "0.1") as worker:
+    async with working("nodes", "--drain", "0.1s") as worker:
         await worker.told()
         assert await worker.said() == "entered"
         assert (await run.get()).owner is not None
         worker.process.send_signal(signal.SIGTERM)
-        assert " stops: runs in progress 1, drain 0.1 seconds" in await worker.told()
+        assert " stops: runs in progress 1, drain 100ms" in await worker.told()
         if cancelled:
             assert await worker.said() == "cancelled"
         code, rest = await worker.ended()
@@ -454,11 +454,11 @@ async def test_a_node_that_stays_is_left_and_another_worker_goes_on(
 
 async def test_a_node_that_ends_in_time_is_kept(hf: Holdfast) -> None:
     run = await hf.start(load_graph("nodes:two"))
-    async with working("nodes", "--drain-seconds", "3600") as worker:
+    async with working("nodes", "--drain", "3600s") as worker:
         await worker.told()
         assert await worker.said() == "entered"
         worker.process.send_signal(signal.SIGTERM)
-        assert " stops: runs in progress 1, drain 3600 seconds" in await worker.told()
+        assert " stops: runs in progress 1, drain 1h" in await worker.told()
         assert worker.process.stdin is not None
         worker.process.stdin.write(b"\n")
         assert await worker.said() == "drains"
@@ -474,7 +474,7 @@ async def test_a_node_that_ends_in_time_is_kept(hf: Holdfast) -> None:
 
 async def test_threads_that_nobody_may_end_do_not_hold_it_up(hf: Holdfast) -> None:
     await hf.start(load_graph("nodes:owning"))
-    async with working("nodes", "--drain-seconds", "0.1") as worker:
+    async with working("nodes", "--drain", "0.1s") as worker:
         await worker.told()
         assert await worker.said() == "entered"
         worker.process.send_signal(signal.SIGTERM)
@@ -487,7 +487,7 @@ async def test_threads_that_nobody_may_end_do_not_hold_it_up(hf: Holdfast) -> No
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
 async def test_a_second_signal_ends_it_at_once(hf: Holdfast, second: signal.Signals) -> None:
     run = await hf.start(load_graph("nodes:threaded"))
-    async with working("nodes", "--drain-seconds", "3600") as worker:
+    async with working("nodes", "--drain", "3600s") as worker:
         await worker.told()
         assert await worker.said() == "entered"
         worker.process.send_signal(signal.SIGTERM)
@@ -523,10 +523,10 @@ async def test_two_signals_end_it_even_if_a_node_blocks_the_loop(hf: Holdfast) -
         (["flows", "--user-key-file", "none"], "the user key cannot be read", 1),
         (["flows", "--concurrency", "0"], "0 is not in the range", 2),
         (["flows", "--pool", "a/b"], "[invalid_name]", 1),
-        (["flows", "--lease-seconds", "0"], "0.0 is not in the range", 2),
-        (["flows", "--hold-seconds", "-1"], "-1.0 is not in the range", 2),
+        (["flows", "--lease", "0s"], "lease must be more than 0 seconds", 1),
+        (["flows", "--hold", "-1s"], "hold must be a duration such as", 2),
         (["flows", "--resumes-max", "0"], "0 is not in the range", 2),
-        (["flows", "--drain-seconds", "-1"], "-1.0 is not in the range", 2),
+        (["flows", "--drain", "20"], "drain must be a duration such as", 2),
         ([], "Missing argument 'TARGET...'", 2),
     ],
 )

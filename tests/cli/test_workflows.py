@@ -66,7 +66,7 @@ def test_targets_name_workflows_as_they_name_graphs() -> None:
 def test_a_workflow_is_started_and_shown(holdfast: Holdfast) -> None:
     started = holdfast("run", "start", "orders:approve", '{"number": 4}', "--id", "a")
     assert started.stdout == "a\n", started.output
-    with Blocking(URL) as hf, hf.worker(load_graphs(["orders"]), poll_seconds=0.01):
+    with Blocking(URL) as hf, hf.worker(load_graphs(["orders"]), poll=0.01):
         until(hf.run("a"), "waiting")
         waiting = json.loads(holdfast("run", "show", "a", "--state", "--input", "--json").stdout)
         assert waiting["input"] == {"number": 4, "total": 1.5}
@@ -84,7 +84,7 @@ def test_a_workflow_is_started_and_shown(holdfast: Holdfast) -> None:
 
 
 def test_inputs_and_results_are_any_json(holdfast: Holdfast) -> None:
-    with Blocking(URL) as hf, hf.worker(load_graphs(["orders"]), poll_seconds=0.01):
+    with Blocking(URL) as hf, hf.worker(load_graphs(["orders"]), poll=0.01):
         done = holdfast("run", "start", "orders:greet", '"Ann"', "--id", "g", "--wait")
         assert done.stdout == '"Hello Ann"\n', done.output
         for given in ((), ("{}",), ("null",)):

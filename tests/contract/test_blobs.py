@@ -681,7 +681,7 @@ async def test_operations_are_counted_by_purpose(blobs: Blobs, meter: Meter) -> 
         "other": Units(blob_puts=2),
     }
     # $0.005 a thousand PUT or LIST, $0.0004 a thousand GET; three of each
-    assert meter.report().dollars == pytest.approx((3 * 0.005 + 3 * 0.0004) / 1000)
+    assert meter.report().usd == pytest.approx((3 * 0.005 + 3 * 0.0004) / 1000)
 
 
 async def test_a_put_costs_by_what_it_took(blobs: Blobs, meter: Meter) -> None:

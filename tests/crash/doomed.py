@@ -22,9 +22,9 @@ LEASE_SECONDS = 3.0
 ASK_SECONDS = 0.01
 # Nothing is held in place: the pause before another attempt is a pause like others.
 OPTIONS: dict[str, Any] = {
-    "lease_seconds": LEASE_SECONDS,
-    "poll_seconds": 0.02,
-    "hold_seconds": 0,
+    "lease": LEASE_SECONDS,
+    "poll": 0.02,
+    "hold": 0,
 }
 
 

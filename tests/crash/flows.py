@@ -435,7 +435,7 @@ class PaidModel:
     """Is paid the same for each question, and writes down whenever it is reached."""
 
     name = "paid"
-    price = ModelPrice(1_000, 1_000)
+    price = ModelPrice(input_usd=1, output_usd=1)
     max_tokens = TOKENS_A_QUESTION // 2
 
     def tokens_max(self, request: Request) -> tuple[int, int]:

@@ -31,7 +31,7 @@ from tests.crash.processes import ended, until, working
 
 RUNS = [f"run-{number}" for number in range(60)]
 CONCURRENCY = 16
-OPTIONS = {"concurrency": CONCURRENCY, "lease_seconds": 2, "poll_seconds": 0.1}
+OPTIONS = {"concurrency": CONCURRENCY, "lease": 2, "poll": 0.1}
 WORK: Trail = {"work_seconds": 0.01}
 DEADLINE_SECONDS = 60
 

@@ -89,7 +89,7 @@ async def check_family(hf: Holdfast, store: Store, parent: str) -> None:
         assert "owner" not in row, id
 
 
-async def check_lane(hf: Holdfast, store: Store, session: str, *runs: str) -> None:
+async def check_session_queue(hf: Holdfast, store: Store, session: str, *runs: str) -> None:
     """Check that runs of a session began one after the other, and that nobody stands in it."""
     assert await hf.session_queue(session) == []
     left = [item["SK"] async for item in store.table.query_all(f"LANE#default#-#{session}")]
@@ -174,7 +174,7 @@ async def rescued(death: Death) -> None:
     async with Holdfast(place.url) as hf, open_store(place.url) as store:
         assert len((await hf.list()).runs) == 2 + LEAVES + 1
         await check_family(hf, store, RUN)
-        await check_lane(hf, store, SESSION, RUN, NEXT)
+        await check_session_queue(hf, store, SESSION, RUN, NEXT)
         for entry in (await hf.list()).runs:
             journal = await journal_of(store, entry.id)
             check_history(journal)
@@ -221,7 +221,7 @@ async def journals_in(store: Store) -> Any:
 # --- SIGSTOP past the lease -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("where", ["branch", "starting a child", "front of a lane"])
+@pytest.mark.parametrize("where", ["branch", "starting a child", "front of a session queue"])
 async def test_a_worker_that_was_stopped(tmp_path: Path, folder: Path, where: str) -> None:
     """Its clock does not notice: what it goes on with meets the fences, and the row of others."""
     file = tmp_path / "runs.db"
@@ -229,12 +229,12 @@ async def test_a_worker_that_was_stopped(tmp_path: Path, folder: Path, where: st
     graphs: dict[str, tuple[Graph, list[str], int]] = {
         "branch": (gated_branch, GATED_BRANCH_TRAIL, 2),
         "starting a child": (gated_parent, GATED_PARENT_TRAIL, 2),
-        "front of a lane": (gated, GATED_TRAIL, 1),
+        "front of a session queue": (gated, GATED_TRAIL, 1),
     }
     graph, trail, front = graphs[where]
     runs = [f"run-{number}" for number in range(2)]
-    session = SESSION if where == "front of a lane" else None
-    options = {"concurrency": 8, "lease_seconds": LEASE_SECONDS, "poll_seconds": 0.05}
+    session = SESSION if where == "front of a session queue" else None
+    options = {"concurrency": 8, "lease": LEASE_SECONDS, "poll": 0.05}
     served = f"{graph.name},leaf"
     async with (
         asyncio.timeout(DEADLINE_SECONDS),
@@ -275,7 +275,7 @@ async def test_a_worker_that_was_stopped(tmp_path: Path, folder: Path, where: st
                 assert children == ends
                 assert [done_by(folder, id) for id, _ in sorted(ends)] == [1, 1]
         if session is not None:
-            await check_lane(client, store, session, *runs)
+            await check_session_queue(client, store, session, *runs)
         assert len((await client.list()).runs) == (6 if where == "starting a child" else 2)
 
 
@@ -302,7 +302,7 @@ WORK_SECONDS = 0.01
 async def test_kill_9_of_one_of_two_workers_with_families(tmp_path: Path, folder: Path) -> None:
     """A hundred runs: two in each session, with three branches and two children each."""
     url = f"sqlite:///{tmp_path}/runs.db"
-    options = {"concurrency": 16, "lease_seconds": 2, "poll_seconds": 0.1}
+    options = {"concurrency": 16, "lease": 2, "poll": 0.1}
     sessions = {
         f"s{n}": [f"s{n}-{turn}" for turn in range(RUNS_A_SESSION)] for n in range(SESSIONS)
     }
@@ -339,7 +339,7 @@ async def test_kill_9_of_one_of_two_workers_with_families(tmp_path: Path, folder
             check_history(await journal_of(store, run))
             finished_in(await journal_of(store, run))
         for session, runs in sessions.items():
-            await check_lane(client, store, session, *runs)
+            await check_session_queue(client, store, session, *runs)
         found = (await client.list(limit=1000)).runs
         assert len(found) == len(parents) * (1 + LEAVES + 1)
     pids: dict[tuple[str, str, int, int], list[int]] = {}

@@ -83,8 +83,8 @@ async def test_kill_9_of_one_of_two_workers_on_dynamodb(dynamodb_local: str, fol
 async def check_kill(url: str, load: Load, folder: Path) -> None:
     options = {
         "concurrency": CONCURRENCY,
-        "lease_seconds": load.lease_seconds,
-        "poll_seconds": POLL_SECONDS,
+        "lease": load.lease_seconds,
+        "poll": POLL_SECONDS,
     }
     work: Trail = {"work_seconds": load.work_seconds}
     runs = [f"run-{number}" for number in range(load.runs)]

@@ -37,9 +37,9 @@ async def as_a_command(url: str, graph: str) -> AsyncIterator[Process]:
     options = {
         "--url": url,
         "--concurrency": RUNS,
-        "--lease-seconds": LEASE_SECONDS,
-        "--drain-seconds": DRAIN_SECONDS,
-        "--poll-seconds": 0.05,
+        "--lease": f"{LEASE_SECONDS}s",
+        "--drain": f"{DRAIN_SECONDS}s",
+        "--poll": "50ms",
     }
     given = [str(part) for option in options.items() for part in option]
     target = f"tests.crash.flows:{graph}"
@@ -50,9 +50,9 @@ async def as_a_command(url: str, graph: str) -> AsyncIterator[Process]:
 def as_a_script(url: str, graph: str) -> AbstractAsyncContextManager[Process]:
     options: dict[str, Any] = {
         "concurrency": RUNS,
-        "lease_seconds": LEASE_SECONDS,
-        "drain_seconds": DRAIN_SECONDS,
-        "poll_seconds": 0.05,
+        "lease": LEASE_SECONDS,
+        "drain": DRAIN_SECONDS,
+        "poll": 0.05,
     }
     return working(url, graph, **options)
 
@@ -85,7 +85,7 @@ async def test_a_worker_is_gone_in_time_and_another_goes_on(
             assert head.keys().isdisjoint({"owner", "torn"})
             assert head["GSI1PK"].startswith(f"DUE#{graph.name}#")
             assert int(head["GSI1SK"].partition("#")[0]) <= now
-        async with working(url, graph.name, env={LET_GO: "1"}, lease_seconds=LEASE_SECONDS):
+        async with working(url, graph.name, env={LET_GO: "1"}, lease=LEASE_SECONDS):
             for run in runs:
                 assert await client.run(run).result() == {"trail": LONG_TRAIL}
                 journal = await journal_of(store, run)

@@ -41,7 +41,7 @@ async def test_a_worker_that_was_stopped_beyond_its_lease(
     file = tmp_path / "runs.db"
     url = f"sqlite:///{file}"
     runs, later = ([f"{kind}-{number}" for number in range(RUNS)] for kind in ("run", "later"))
-    options = {"concurrency": RUNS, "lease_seconds": LEASE_SECONDS, "poll_seconds": 0.05}
+    options = {"concurrency": RUNS, "lease": LEASE_SECONDS, "poll": 0.05}
     async with (
         asyncio.timeout(DEADLINE_SECONDS),
         Holdfast(url) as client,

@@ -47,7 +47,7 @@ async def test_a_watcher_that_was_ended_is_gone_on_from(
     url = f"sqlite:///{tmp_path}/runs.db"
     async with asyncio.timeout(DEADLINE_SECONDS), Holdfast(url) as client:
         await client.start(flows.gated, {}, id=RUN)
-        async with working(url, "gated", lease_seconds=600) as worker:
+        async with working(url, "gated", lease=600) as worker:
             async with watching(url) as first:
                 seen = [json.loads(await line_of(first))]
                 assert seen[0]["node"] == GATED_TRAIL[0]
@@ -80,7 +80,7 @@ async def test_an_answer_is_heard_elsewhere_and_anew_after_its_speaker_was_kille
     tmp_path: Path, folder: Path
 ) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"
-    options = {"lease_seconds": 1.0, "poll_seconds": 0.1}
+    options = {"lease": 1.0, "poll": 0.1}
     async with asyncio.timeout(DEADLINE_SECONDS), Holdfast(url) as client:
         await client.start(flows.speaking, {}, id=RUN)
         async with working(url, "speaking", **options) as victim, listening(url) as whole:

@@ -12,7 +12,7 @@ from holdfast.model.pricing import ModelPrice, Usage
 
 CENT = 10_000_000
 """In nanodollars."""
-A_CENT = ModelPrice(CENT // 100, CENT // 100)
+A_CENT = ModelPrice(input_usd=100, output_usd=100)
 HINT = (
     ": 50 input tokens by bytes, 50 output tokens (max_tokens); lower max_tokens, "
     "set estimate=True, add a token counter or raise the budget"

@@ -159,7 +159,7 @@ async def opened(folder: str) -> AsyncIterator[tuple[Holdfast, Worker]]:
     async with (
         client,
         Holdfast(f"sqlite:///{folder}/runs.db", limits=LIMITS, models=models) as hf,
-        hf.worker([GRAPH, RICH], drain_seconds=0, resumes_max=1) as worker,
+        hf.worker([GRAPH, RICH], drain=0, resumes_max=1) as worker,
     ):
         chat = hostile.completion("content", '"yes"', stream=False)
         await answers(hf, ("result", {}, {"a": "b" * 30 * KB}))
@@ -363,8 +363,8 @@ ASKS: dict[str, Callable[[Holdfast, Any], Coroutine[Any, Any, object]]] = {
     "retry_all": lambda hf, cursor: _all(
         hf.retry_all(everything=True, dry_run=True, cursor=cursor)
     ),
-    "lane": lambda hf, cursor: hf.session_queue(cursor),
-    "lane of a user": lambda hf, cursor: hf.session_queue("chat", user=cursor),
+    "session queue": lambda hf, cursor: hf.session_queue(cursor),
+    "session queue of a user": lambda hf, cursor: hf.session_queue("chat", user=cursor),
     "table": lambda hf, cursor: hf._store.table.query("RUN#default#doc-1", cursor=cursor),
     "index": lambda hf, cursor: hf._store.table.query("WORKERS", index="GSI1", cursor=cursor),
     "changes": lambda hf, cursor: hf._store.table.read_changes(cursor),
@@ -389,7 +389,7 @@ async def cursors(hf: Holdfast, handed: Any) -> None:
         else:
             continue
         assert len(str(refused)) < 500
-        fields = ("session", "user") if asked.startswith("lane") else ("cursor", "after")
+        fields = ("session", "user") if asked.startswith("session queue") else ("cursor", "after")
         assert isinstance(refused, ChangesOff) or refused.field in fields, refused
 
 

@@ -58,4 +58,4 @@ class Street:
 
 def holding(place: Place, graph: Graph, **options: Any) -> Worker:
     """Return a worker that need not be kept alive while the clock is moved."""
-    return place.hf.worker([graph], **{"lease_seconds": 1e7, "poll_seconds": 0.5, **options})
+    return place.hf.worker([graph], **{"lease": 1e7, "poll": 0.5, **options})

@@ -16,7 +16,7 @@ from holdfast.storage import Meter, Store, Units
 from holdfast.storage.sqlite import MEMORY, SqliteEngine
 
 WAIT_SECONDS_MAX = 60
-LONG_LEASE = {"lease_seconds": 100_000_000, "poll_seconds": 0.2}
+LONG_LEASE = {"lease": 100_000_000, "poll": 0.2}
 """A worker of these does not have to be kept alive while a test moves the clock on."""
 NAP_SECONDS = 0.005
 LOOPS_A_WORKER = 3

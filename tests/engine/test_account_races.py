@@ -91,7 +91,7 @@ async def test_a_worker_that_wakes_late_gives_back_nothing_that_a_retry_uses(
     client = house.open(models={"cheap": model})
     first, stage = staged(house, models={"cheap": model})
     hold = stage.hold(gives_back, side=side)
-    stalled = house.worker(first, child, lease_seconds=LEASE_SECONDS)
+    stalled = house.worker(first, child, lease=LEASE_SECONDS)
     await stalled.start()
     async with house.worker(client, graph) as lead:
         await client.start(graph, id="root", budget=Budget(usd=0.015))
@@ -353,7 +353,9 @@ def sliced(**slice: Any) -> Graph:
     return graph_of(begin, "family")
 
 
-@pytest.mark.parametrize("more", [Budget(usd=0.03), Budget(tokens=5), Budget(wall=5)])
+@pytest.mark.parametrize(
+    "more", [Budget(usd=0.03), Budget(tokens=5), Budget(node_time=5), Budget(wall=5)]
+)
 async def test_a_slice_is_not_raised(house: House, more: Budget) -> None:
     model, graph = Cents(), sliced(usd=0.02)
     hf = house.open(models={"cheap": model})

@@ -69,7 +69,7 @@ def paying(bank: Bank, **contract: Any) -> Graph:
 async def killed_in_the_middle(house: House, bank: Bank, graph: Graph) -> Holdfast:
     """Start a run, and let its worker die inside the call; return who is to go on."""
     hf = house.open()
-    doomed = house.worker(hf, graph, lease_seconds=10)
+    doomed = house.worker(hf, graph, lease=10)
     await doomed.start()
     await hf.start(graph, id="doc-42")
     await bank.gate.waited_at()
@@ -91,7 +91,7 @@ async def test_one_in_flight_at_a_kill_waits_for_a_person(either: House, bank: B
     graph = paying(bank)
     hf = await killed_in_the_middle(either, bank, graph)
     assert await ambiguous(hf) == []
-    async with either.worker(hf, graph, lease_seconds=10) as worker:
+    async with either.worker(hf, graph, lease=10) as worker:
         await taken_over(either, worker)
         row = await hf.run("doc-42").get()
         assert (row.status, row.reason) == ("waiting", "ambiguous")
@@ -114,7 +114,7 @@ async def test_a_person_can_say_that_it_failed_or_never_was(house: House, bank: 
     bank.stuck = 2
     graph = paying(bank)
     hf = await killed_in_the_middle(house, bank, graph)
-    doomed = house.worker(hf, graph, lease_seconds=10)
+    doomed = house.worker(hf, graph, lease=10)
     await doomed.start()
     await taken_over(house, doomed)
     (call,) = [call async for call in hf.ambiguous()]
@@ -136,7 +136,7 @@ async def test_a_person_can_say_that_it_failed_or_never_was(house: House, bank: 
     assert bank.asked[0] != bank.asked[1]
     kill(doomed)
     hf = house.open()
-    async with house.worker(hf, graph, lease_seconds=10) as worker:
+    async with house.worker(hf, graph, lease=10) as worker:
         await taken_over(house, worker)
         (again,) = [call async for call in hf.ambiguous()]
         assert (again.key, again.call != call.call) == (bank.asked[1], True)
@@ -150,7 +150,7 @@ async def test_the_probe_decides_before_anybody_is_asked(either: House, bank: Ba
     graph = paying(bank, probe=bank.probe)
     hf = await killed_in_the_middle(either, bank, graph)
     bank.paid[bank.asked[0]] = 100
-    async with either.worker(hf, graph, lease_seconds=10) as worker:
+    async with either.worker(hf, graph, lease=10) as worker:
         await taken_over(either, worker)
         assert await hf.run("doc-42").result(timeout=60) == {"receipt": {"receipt": 100}}
     assert len(bank.asked) == 1
@@ -159,7 +159,7 @@ async def test_the_probe_decides_before_anybody_is_asked(either: House, bank: Ba
 async def test_what_is_void_is_made_again_under_another_key(house: House, bank: Bank) -> None:
     graph = paying(bank, probe=bank.probe)
     hf = await killed_in_the_middle(house, bank, graph)
-    async with house.worker(hf, graph, lease_seconds=10) as worker:
+    async with house.worker(hf, graph, lease=10) as worker:
         await taken_over(house, worker)
         assert await hf.run("doc-42").result(timeout=60) == {"receipt": {"receipt": 100}}
     assert bank.burned == {bank.asked[0]}
@@ -177,7 +177,7 @@ async def test_a_probe_that_cannot_tell_leaves_it_to_a_person(
 
     graph = paying(bank, probe=probe)
     hf = await killed_in_the_middle(house, bank, graph)
-    async with house.worker(hf, graph, lease_seconds=10) as worker:
+    async with house.worker(hf, graph, lease=10) as worker:
         await taken_over(house, worker)
         await reached(hf, "doc-42", "waiting")
         assert await ambiguous(hf) == [("doc-42", "pay", bank.asked[0])]

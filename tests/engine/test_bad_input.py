@@ -82,7 +82,7 @@ async def test_a_result_that_does_not_fit_fails_the_run(
         return returned
 
     graph = typed(wrong, pausable=pausable)
-    async with house.worker(hf, graph, drain_seconds=0):
+    async with house.worker(hf, graph, drain=0):
         run = await hf.start(graph, {"count": 1}, id="doc-42")
         with pytest.raises(RunFailed) as failed:
             await run.result(timeout=10)
@@ -97,7 +97,7 @@ async def test_an_untyped_result_that_cannot_be_kept_fails_the_run(
     async def odd(state: Any) -> Any:
         return {"value": value}
 
-    async with house.worker(hf, one(odd), drain_seconds=0):
+    async with house.worker(hf, one(odd), drain=0):
         run = await hf.start(one(odd), id="doc-42")
         with pytest.raises(RunFailed, match="InvalidResult"):
             await run.result(timeout=10)
@@ -330,7 +330,7 @@ async def test_a_deep_payload_is_refused_or_arrives(house: House, hf: Holdfast) 
     # How deep is too deep depends on how deep the stack is at which it is packed and unpacked.
     accepted: list[int] = []
     runs: dict[int, RunHandle] = {}
-    async with house.worker(hf, one(waits), drain_seconds=0) as worker:
+    async with house.worker(hf, one(waits), drain=0) as worker:
         for depth in (50, 150, 400, 800, *range(900, 1_000, 2), 100_000):
             payload: list[Any] = []
             for _ in range(depth):

@@ -534,6 +534,6 @@ async def test_a_row_shows_no_wait_of_a_branch_that_failed(house: House, hf: Hol
         async with asyncio.timeout(60):
             while ("branch", "b0") not in await entries(hf):
                 pass
-        await worker.stop(drain_seconds=0)
+        await worker.stop(drain=0)
     row = await item_of_head(house.open(), "r")
     assert (row["reason"], row.get("waits")) == ("draining", None)

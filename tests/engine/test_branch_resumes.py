@@ -46,7 +46,7 @@ async def test_a_worker_that_leaves_lets_branches_run_to_their_next_boundary(
     await worker.start()
     await first.start(graph, {"items": [0, 1, 2]}, id="r")
     await gate.waited_at(3)
-    leaving = asyncio.create_task(worker.stop(drain_seconds=60))
+    leaving = asyncio.create_task(worker.stop(drain=60))
     await ManualClock().sleep(0)  # it has begun to leave
     gate.open()
     await leaving
@@ -75,7 +75,7 @@ async def test_a_worker_that_leaves_cancels_what_takes_too_long_and_keeps_the_wa
     await either.clock.asleep(4)
     began = either.clock.now_ms()
     either.clock.advance(600)
-    await worker.stop(drain_seconds=0)
+    await worker.stop(drain=0)
     assert gate.inside == 0
     gate.open()
     either.clock.advance(1800)
@@ -113,7 +113,7 @@ async def dies_at(house: House, number: int, side: Side) -> bool:
     graph.each("first", "work", over="items", into="item", join="join")
     graph.choose("work", lambda state: "ask" if state["item"] else END, to=["ask", END])
     hf, stage = staged(house)
-    worker = house.worker(hf, graph, lease_seconds=10)
+    worker = house.worker(hf, graph, lease=10)
     died = asyncio.Event()
 
     def die() -> None:
@@ -134,7 +134,7 @@ async def dies_at(house: House, number: int, side: Side) -> bool:
     if not died.is_set():
         await worker.stop()
         return False
-    async with house.worker(client, graph, lease_seconds=10):
+    async with house.worker(client, graph, lease=10):
         while (await client.run(id).get()).status != "finished":
             await house.clock.asleep(3)
             house.clock.advance(1)

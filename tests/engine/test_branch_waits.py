@@ -201,7 +201,7 @@ async def test_a_branch_goes_on_with_its_answer_while_another_is_busy(
 async def test_between_two_looks_there_is_more_and_more_time(house: House, hf: Holdfast) -> None:
     gate = Gate()
     graph = forked(waits_for("go"), through(gate))
-    async with house.worker(hf, graph, poll_seconds=10_000):
+    async with house.worker(hf, graph, poll=10_000):
         run = await hf.start(graph, id="r")
         await gate.waited_at()
         looks: list[int] = []

@@ -20,7 +20,7 @@ from holdfast.model.pricing import ModelPrice, Usage
 from tests.engine.asking import A_CENT, Cents, graph_of
 from tests.engine.support import Gate, House, item_of_head, kill, reached
 
-SONNET = ModelPrice.per_million(3, 15)
+SONNET = ModelPrice(input_usd=3, output_usd=15)
 MANUAL = "The harbour master writes down each ship that comes in, and when it leaves. " * 135
 
 
@@ -222,13 +222,13 @@ async def test_a_lost_call_counts_with_its_upper_bound(house: House) -> None:
 
     hf = house.open(models={"cheap": Stuck(1)})
     graph = graph_of(ask)
-    doomed = house.worker(hf, graph, lease_seconds=10)
+    doomed = house.worker(hf, graph, lease=10)
     await doomed.start()
     await hf.start(graph, {"n": 1}, id="doc-42", budget=Budget(tokens=1000, estimate=True))
     await gate.waited_at()
     kill(doomed)
     other = house.open(models={"cheap": model})
-    async with house.worker(other, graph, lease_seconds=10) as worker:
+    async with house.worker(other, graph, lease=10) as worker:
         await house.clock.asleep(3)
         for _ in range(8):
             await house.move(5, worker)
@@ -317,7 +317,7 @@ async def test_estimates_are_stored_only_if_they_are_wanted(house: House) -> Non
 
 async def test_the_budget_of_a_run_can_be_read_and_given_back(house: House) -> None:
     graph, hf = graph_of(ask), house.open()
-    budget = Budget(usd=0.05, tokens=7, wall=0.035, estimate=True)
+    budget = Budget(usd=0.05, tokens=7, node_time=0.035, wall="2d", estimate=True)
     run = await hf.start(graph, {"n": 1}, id="a", budget=budget)
     row = await run.get()
     assert row.budget is not None
@@ -331,7 +331,9 @@ async def test_the_budget_of_a_run_can_be_read_and_given_back(house: House) -> N
         BudgetLimits(tokens=-1),
         BudgetLimits(nanodollars="1"),  # pyright: ignore[reportArgumentType]
         BudgetLimits(nanodollars=10**30),
+        BudgetLimits(node_time_ms=10**400),
         BudgetLimits(wall_ms=10**400),
+        BudgetLimits(wall_ms=-1),
         BudgetLimits(tokens=1, estimate=1),  # pyright: ignore[reportArgumentType]
     ):
         with pytest.raises(InvalidRequest):
@@ -348,6 +350,7 @@ async def test_the_budget_of_a_run_can_be_read_and_given_back(house: House) -> N
         (Budget(tokens=80, estimate=True), ""),
         (Budget(tokens=1, estimate=True), "needs 2 tokens, and 1 are left"),
         (Budget(usd=0.001), "needs $0.008400, and $0.001000 are left"),
+        (Budget(node_time=1), ""),
         (Budget(wall=1), ""),
     ],
 )

@@ -88,10 +88,10 @@ async def test_time_inside_nodes_is_limited_as_well(house: House) -> None:
 
     graph, hf = graph_of(slow), house.open(models={"cheap": model})
     async with house.worker(hf, graph) as worker:
-        run = await hf.start(graph, id="doc-42", budget=Budget(wall=minutes(1)))
+        run = await hf.start(graph, id="doc-42", budget=Budget(node_time=minutes(1)))
         await house.quiet(worker)
         assert len(model.asked) == 2
-        assert (await run.get()).waits[0].about == "needs more than 60 seconds inside nodes"
+        assert (await run.get()).waits[0].about == "needs more than 1m inside nodes, and used 1m"
 
 
 async def test_calls_that_cost_nothing_write_nothing_more(house: House) -> None:
@@ -103,7 +103,9 @@ async def test_calls_that_cost_nothing_write_nothing_more(house: House) -> None:
 
     graph, hf = graph_of(node), house.open()
     async with house.worker(hf, graph):
-        run = await hf.start(graph, id="doc-42", budget=Budget(usd=1, wall=minutes(1)))
+        run = await hf.start(
+            graph, id="doc-42", budget=Budget(usd=1, node_time=minutes(1), wall="1h")
+        )
         await run.result(timeout=60)
     kinds = [entry.kind for entry in (await run.history()).entries]
     assert kinds == ["call", "node", "finished"]
@@ -120,13 +122,13 @@ async def test_a_call_that_was_lost_counts_as_paid(house: House) -> None:
 
     hf = house.open(models={"cheap": Stuck()})
     graph = graph_of(asks)
-    doomed = house.worker(hf, graph, lease_seconds=10)
+    doomed = house.worker(hf, graph, lease=10)
     await doomed.start()
     await hf.start(graph, {"n": 9}, id="doc-42", budget=Budget(usd=0.05))
     await gate.waited_at()
     kill(doomed)
     other = house.open(models={"cheap": model})
-    async with house.worker(other, graph, lease_seconds=10) as worker:
+    async with house.worker(other, graph, lease=10) as worker:
         await house.clock.asleep(3)
         for _ in range(8):
             await house.move(5, worker)
@@ -161,7 +163,14 @@ async def test_what_failed_counts_unless_it_is_sure_that_it_was_not_paid(
 
 
 async def test_bad_budgets_and_prices_nobody_knows(house: House) -> None:
-    for bad in ({}, {"usd": -1}, {"usd": float("nan")}, {"tokens": 1.5}, {"wall": "soon"}):
+    for bad in (
+        {},
+        {"usd": -1},
+        {"usd": float("nan")},
+        {"tokens": 1.5},
+        {"wall": "soon"},
+        {"node_time": "7"},
+    ):
         with pytest.raises(InvalidRequest):
             Budget(**bad)
     model = Cents(price=None)

@@ -73,7 +73,7 @@ async def test_an_owner_that_stalls_while_it_starts_a_child(
 ) -> None:
     scene, client = Scene(again=again), house.open()
     first, stage = staged(house)
-    stalled = house.worker(first, scene.graph, TWICE, lease_seconds=LEASE_SECONDS)
+    stalled = house.worker(first, scene.graph, TWICE, lease=LEASE_SECONDS)
     hold = stage.hold(at(point), side=side)
     await stalled.start()
     await first.start(scene.graph, id=PARENT)
@@ -112,7 +112,7 @@ async def test_a_child_that_was_cancelled_before_it_was_made(either: House) -> N
     """It has a row, so that whoever was about to make it finds it there, and that it is over."""
     scene, client = Scene(again=False), either.open()
     first, stage = staged(either)
-    stalled = either.worker(first, scene.graph, TWICE, lease_seconds=LEASE_SECONDS)
+    stalled = either.worker(first, scene.graph, TWICE, lease=LEASE_SECONDS)
     hold = stage.hold(at("row"))
     await stalled.start()
     await first.start(scene.graph, id=PARENT, user="ann")
@@ -199,7 +199,7 @@ async def test_whenever_a_worker_dies_a_family_is_whole(house: House, side: Side
         await client.start(outer, id=PARENT)
         first, stage = staged(house)
         graphs = (outer, inner, TWICE, ASKS)
-        dying = first.worker(graphs, poll_seconds=0.2, lease_seconds=LEASE_SECONDS)
+        dying = first.worker(graphs, poll=0.2, lease=LEASE_SECONDS)
         stage.die_at(number, side, functools.partial(kill, dying))
         lived = await played(house, dying, (0, 1, 1))
         async with house.worker(house.open(), *graphs) as worker:

@@ -276,7 +276,7 @@ async def test_a_node_without_a_checkpoint_finds_its_child_after_a_crash(house: 
         return {"child": child.id}
 
     graph = starting(ask, pausable="no")
-    worker = house.worker(first, graph, ASKS, lease_seconds=1000)
+    worker = house.worker(first, graph, ASKS, lease=1000)
     await worker.start()
     run = await first.start(graph, id=PARENT)
     await gate.waited_at()
@@ -427,7 +427,7 @@ async def test_of_two_branches_that_await_a_child_one_is_told(house: House, cras
 
     graph.fork(begin, ["left", "right"], join=end)
     hf = house.open()
-    worker = house.worker(hf, graph, ASKS, lease_seconds=1000)
+    worker = house.worker(hf, graph, ASKS, lease=1000)
     await worker.start()
     run = await hf.start(graph, id=PARENT)
     await house.quiet(worker)
@@ -624,7 +624,7 @@ async def test_a_childs_graph_may_be_left_to_other_pools(house: House, hf: Holdf
 
 
 async def test_a_session_waits_for_a_parent_and_not_for_its_children(house: House) -> None:
-    """A child has no place in the lane: its parent would wait for it, and it for its parent."""
+    """A child has no ticket of the session: its parent would wait for it, and it for its parent."""
     hf, order = house.open(), list[str]()
 
     async def ask(state: Any, ctx: Any) -> Any:

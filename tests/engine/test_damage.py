@@ -364,7 +364,7 @@ async def test_a_dead_worker_whose_row_cannot_be_read_is_reaped(house: House) ->
             await asyncio.Event().wait()
         return {"done": True}
 
-    lease = {"lease_seconds": 60, "poll_seconds": 0.2}
+    lease = {"lease": 60, "poll": 0.2}
     dead_hf, hf = house.open(), house.open()
     dead = house.worker(dead_hf, waits, **lease)
     await dead.start()

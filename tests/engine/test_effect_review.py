@@ -157,7 +157,7 @@ async def test_who_waits_for_others_does_not_count_among_the_tasks(house: House)
     model.used = type(model.used)(1, 1)
     graph = graph_of(node)
     hf = house.open(models={"cheap": model})
-    doomed = house.worker(hf, graph, lease_seconds=10)
+    doomed = house.worker(hf, graph, lease=10)
     await doomed.start()
     await hf.start(graph, id="doc-42", budget=Budget(usd=0.015))
     await gate.waited_at()
@@ -168,7 +168,7 @@ async def test_who_waits_for_others_does_not_count_among_the_tasks(house: House)
     kill(doomed)
     gate.open()
     hf = house.open(models={"cheap": model})
-    async with house.worker(hf, graph, lease_seconds=10) as worker:
+    async with house.worker(hf, graph, lease=10) as worker:
         await house.clock.asleep(3)
         for _ in range(8):
             await house.move(5, worker)
@@ -258,7 +258,7 @@ async def test_a_limit_of_time_costs_no_writes_of_its_own(house: House) -> None:
             await ctx.call(touch)
 
     counted = []
-    for n, budget in enumerate((None, Budget(wall=3600))):
+    for n, budget in enumerate((None, Budget(node_time=3600))):
         graph, hf = graph_of(node), house.open()
         async with house.worker(hf, graph):
             run = await hf.start(graph, id=f"doc-{n}", budget=budget)

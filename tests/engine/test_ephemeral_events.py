@@ -447,7 +447,7 @@ async def test_recorded_events_come_once_and_in_order_across_reconnects(
     random = Random(seed)
     graph, other = restless(random), house.open()
     seen: list[HistoryEntry] = []
-    async with house.worker(hf, graph, hold_seconds=10), asyncio.TaskGroup() as tasks:
+    async with house.worker(hf, graph, hold=10), asyncio.TaskGroup() as tasks:
         await hf.start(graph, id="doc-42")
         answering = tasks.create_task(answer_waits(hf, house))
         last: str | None = None

@@ -73,7 +73,7 @@ async def test_what_is_started_in_process_keeps_to_the_same_rule(house: House) -
     gate = Gate()
     graph = gated(gate)
     hf = house.open()
-    async with house.worker(hf, graph, concurrency=SLOTS, poll_seconds=1_000_000) as worker:
+    async with house.worker(hf, graph, concurrency=SLOTS, poll=1_000_000) as worker:
         await flooded(hf, graph, 20)
         assert sorted(owner is None for owner in await owners(hf, FLOOD)) == (
             [False] * FLOOD_MOST + [True] * (20 - FLOOD_MOST)

@@ -347,7 +347,7 @@ async def test_children_go_on_when_a_worker_leaves(house: House, hf: Holdfast) -
         return {"got": await child.result()}
 
     graph = starting(begin)
-    worker = house.worker(hf, graph, slow, drain_seconds=0)
+    worker = house.worker(hf, graph, slow, drain=0)
     await worker.start()
     await hf.start(graph, id=PARENT)
     await gate.waited_at()
@@ -512,7 +512,7 @@ async def test_whoever_closed_a_run_does_not_touch_what_it_starts_once_retried(
 
     graph, client = starting(begin), house.open()
     first, stage = staged(house)
-    stalled = house.worker(first, graph, lease_seconds=LEASE_SECONDS)
+    stalled = house.worker(first, graph, lease=LEASE_SECONDS)
     hold = stage.hold(
         lambda operation: isinstance(operation, QueryItems) and "CHILD#" in repr(operation.range)
     )

@@ -49,7 +49,7 @@ async def test_children_expire_with_their_parent(house: House, hf: Holdfast) -> 
         assert (await hf.run("child").get()).expires_at == (await run.get()).expires_at
 
 
-@pytest.mark.parametrize("expires", [0, -1, "3d", float("nan"), days(40_000), True])
+@pytest.mark.parametrize("expires", [0, -1, "3", "0s", float("nan"), days(40_000), True])
 def test_what_is_no_span_of_time_is_refused(expires: Any) -> None:
     with pytest.raises(InvalidRequest, match="expires must be"):
         Graph("g", dict, expires=expires)
@@ -65,8 +65,8 @@ async def test_a_wait_that_does_not_fit_is_told_once(
         for _ in range(2):
             await hf.start(graph)
     assert caplog.messages == [
-        "graph approval: node 'ask' waits up to 7 days, and the run expires after 7 days: the wait "
-        "will time out at the expiry; pass a longer expires="
+        "graph approval: node 'ask' waits up to 7d, and the run expires after 7d: the wait will "
+        "time out at the expiry; pass a longer expires="
     ]
 
 

@@ -133,13 +133,13 @@ async def test_a_dead_worker_tells_nothing_and_its_successor_tells_the_end_once(
 
     graph = chain("slow", 1, dict, node0=slow)
     dying, hf = house.open(hooks=calls.hooks), house.open(hooks=calls.hooks)
-    worker = house.worker(dying, graph, lease_seconds=60)
+    worker = house.worker(dying, graph, lease=60)
     await worker.start()
     await dying.start(graph, id="doc-42")
     await gate.waited_at()
     kill(worker)
     gate.open()
-    async with house.worker(hf, graph, lease_seconds=60) as successor:
+    async with house.worker(hf, graph, lease=60) as successor:
         house.clock.advance(200)
         await house.patiently_quiet(successor)
         await hf.run("doc-42").until("finished", timeout=WAIT_SECONDS_MAX)

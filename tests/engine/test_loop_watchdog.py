@@ -95,7 +95,7 @@ async def test_a_node_that_blocks_the_loop_is_named_while_it_does(how: str) -> N
             graph.route(other, end)
         async with (
             Holdfast("sqlite:///:memory:") as hf,
-            hf.worker([graph], lease_seconds=LEASE_SECONDS) as worker,
+            hf.worker([graph], lease=LEASE_SECONDS) as worker,
             asyncio.timeout(DEADLINE_SECONDS),
         ):
             await (await hf.start(graph, {}, id="doc-42")).result()
@@ -132,7 +132,7 @@ async def test_a_task_of_one_of_several_nodes_is_shown_by_its_stack() -> None:
 
         async with (
             Holdfast("sqlite:///:memory:") as hf,
-            hf.worker([graph], lease_seconds=LEASE_SECONDS) as worker,
+            hf.worker([graph], lease=LEASE_SECONDS) as worker,
             asyncio.timeout(DEADLINE_SECONDS),
         ):
             runs = [await hf.start(graph, {"blocks": blocks}) for blocks in (True, False)]

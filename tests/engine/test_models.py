@@ -51,7 +51,7 @@ async def test_a_question_is_paid_once(either: House) -> None:
     assert (row.tokens, row.cost_usd) == (100, 0.01)
     assert (hf.saved.calls, hf.saved.tokens, hf.saved.usd) == (1, 100, 0.01)
     (call, *_) = (await run.history()).entries
-    assert call.details["spent"] == {"tokens": 100, "nanodollars": 10_000_000}
+    assert call.details["spent"] == {"tokens": 100, "usd": 0.01}
 
 
 async def test_an_answer_has_the_type_that_is_asked_for(house: House) -> None:

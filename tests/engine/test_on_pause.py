@@ -205,7 +205,7 @@ async def test_a_worker_that_leaves_writes_down_what_is_under_way(house: House) 
     await worker.start()
     starting = asyncio.ensure_future(hf.start(graph, {}, id="doc-42"))
     await gate.waited_at()
-    await worker.stop(drain_seconds=0)
+    await worker.stop(drain=0)
     run = await starting
     assert (await run.get()).reason == "draining"
     gate.open()

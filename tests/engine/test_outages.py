@@ -404,7 +404,7 @@ async def test_a_worker_that_loses_its_lease_says_which_error_it_saw(
     async def work(state: dict[str, Any]) -> None: ...
 
     with caplog.at_level(logging.WARNING, "holdfast.worker"):
-        async with holding(place, graph, lease_seconds=20.0) as worker:
+        async with holding(place, graph, lease=20.0) as worker:
             name = worker.id
             place.table.error = Throttled("the table is too busy")
 

@@ -139,7 +139,7 @@ async def test_a_signal_of_which_a_lost_worker_had_not_written_is_taken_by_the_n
         return {"got": seen[-1]}
 
     graph, hf = graph_of(node), house.open()
-    worker = house.worker(hf, graph, lease_seconds=10)
+    worker = house.worker(hf, graph, lease=10)
     await worker.start()
     run = await hf.start(graph, id="doc-42")
     await run.signal("decision", "yes")

@@ -42,7 +42,7 @@ async def test_a_worker_takes_only_the_pools_that_it_serves(either: House) -> No
 
 async def test_a_run_is_handed_over_in_process_only_to_workers_of_its_pool(house: House) -> None:
     hf = house.open()
-    async with house.worker(hf, GRAPH, poll_seconds=1_000_000) as worker:
+    async with house.worker(hf, GRAPH, poll=1_000_000) as worker:
         await house.quiet(worker)
         run = await hf.start(GRAPH, id="doc-42", pool="gpu")
         await house.quiet(worker)
@@ -50,7 +50,7 @@ async def test_a_run_is_handed_over_in_process_only_to_workers_of_its_pool(house
         assert (await run.get()).owner is None
         item = await item_of_head(hf, "doc-42")
         assert item["GSI1PK"].startswith("DUE#g@gpu#")
-        async with house.worker(hf, GRAPH, pools=["gpu"], poll_seconds=1_000_000) as second:
+        async with house.worker(hf, GRAPH, pools=["gpu"], poll=1_000_000) as second:
             await run.result(timeout=60)
             await hf.start(GRAPH, id="doc-43", labels={"pool": "gpu"})
             await hf.run("doc-43").result(timeout=60)

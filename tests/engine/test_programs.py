@@ -105,7 +105,7 @@ async def test_a_worker_that_is_killed_leaves_finished_tasks_to_nobody(
 ) -> None:
     program = Steps("steps", [{"task": "greet"}, {"task": "gate"}, {"task": "greet"}])
     hf = house.open(tasks=shop.tasks)
-    worker = house.worker(hf, program, lease_seconds=30)
+    worker = house.worker(hf, program, lease=30)
     await worker.__aenter__()
     await hf.start(program, id="r")
     await shop.gate.waited_at()
@@ -137,7 +137,7 @@ async def test_each_retry_policy_counts_its_own_attempts(house: House, shop: Sho
         ],
     )
     hf = house.open(tasks=shop.tasks)
-    async with house.worker(hf, program, hold_seconds=0) as worker:
+    async with house.worker(hf, program, hold=0) as worker:
         run = await hf.start(program, id="r")
         await house.quiet(worker)
         calls = [len(shop.calls)]

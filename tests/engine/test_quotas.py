@@ -109,7 +109,7 @@ def quota_calls(kernel: Kernel) -> dict[str, tuple[int, float]]:
 
 async def test_an_admission_that_nobody_contends_for_is_one_write(either: House) -> None:
     desk = QuotaLimiter(either.open()._kernel)
-    quota = Quota("model", requests=1_000, tokens=1_000_000, dollars=5, per=60)
+    quota = Quota("model", requests=1_000, tokens=1_000_000, usd=5, per=60)
     desk._kernel.store.meter.reset()
     for number in range(1, 6):
         assert isinstance(

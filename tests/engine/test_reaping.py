@@ -119,9 +119,9 @@ async def test_turns_are_bounded_and_taken_by_one_worker_of_the_fleet(house: Hou
     one, other = house.open(), house.open()
     one._kernel.sweeps_max = other._kernel.sweeps_max = 10
     await lose_workers(house.open(), graph, DEAD)
-    async with house.worker(one, graph, lease_seconds=60) as first:
+    async with house.worker(one, graph, lease=60) as first:
         await pass_lease(house, first, leases=2)
-        async with house.worker(other, graph, lease_seconds=60) as second:
+        async with house.worker(other, graph, lease=60) as second:
             await pass_lease(house, first, second)
             sweeps: list[str] = []
             for hf in (one, other):
@@ -187,7 +187,7 @@ async def claim_late(either: House, spoil: Callable[[], None]) -> None:
     lost = either.open().worker([graph])
     await lost.start()
     kill(lost)
-    async with either.worker(hf, chain("other", 1, lambda number: {}), lease_seconds=60) as worker:
+    async with either.worker(hf, chain("other", 1, lambda number: {}), lease=60) as worker:
         await pass_lease(either, worker, leases=2)
         assert lost.id in await in_index(hf, REAPED)
         spoil()
@@ -233,7 +233,7 @@ async def test_a_worker_that_leaves_leaves_nothing_to_be_swept(either: House) ->
     gate = Gate()
     graph = gated(gate)
     hf = either.open()
-    async with hf.worker([graph], drain_seconds=0) as worker:
+    async with hf.worker([graph], drain=0) as worker:
         await hf.start(graph, id="doc-42")
         await gate.waited_at()
     assert worker.running == 0
@@ -250,7 +250,7 @@ async def test_only_workers_that_are_lost_in_a_row_count(house: House, hf: Holdf
     graph = gated(gate)
     await hf.start(graph, id="doc-42")
     for _ in range(4):
-        drained = hf.worker([graph], resumes_max=3, drain_seconds=0)
+        drained = hf.worker([graph], resumes_max=3, drain=0)
         await drained.start()
         await gate.waited_at(1)
         await drained.stop()
@@ -409,8 +409,8 @@ async def test_a_lease_far_ahead_that_is_renewed_holds(house: House) -> None:
     graph = chain("g", 1, lambda number: {})
     one, other = house.open(), house.open()
     async with (
-        one.worker([graph], lease_seconds=400) as patient,
-        other.worker([graph], lease_seconds=20) as hasty,
+        one.worker([graph], lease=400) as patient,
+        other.worker([graph], lease=20) as hasty,
     ):
         name = patient.id
         for _ in range(200):

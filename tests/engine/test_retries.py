@@ -154,7 +154,7 @@ async def test_a_coroutine_that_takes_too_long_is_cancelled(house: House, hf: Ho
     graph = graph_of(hangs, timeout=0.05)
     async with house.worker(hf, graph):
         run = await hf.start(graph, id="doc-42")
-        with pytest.raises(RunFailed, match=r"0\.05 seconds") as failed:
+        with pytest.raises(RunFailed, match="longer than 50ms") as failed:
             await run.result(timeout=60)
     assert failed.value.kind == "NodeTimedOut"
     assert cancelled == [True]
@@ -264,7 +264,7 @@ async def test_whatever_a_node_raises_fails_the_run(
         raise error
 
     graph = graph_of(raises)
-    async with house.worker(hf, graph, drain_seconds=0):
+    async with house.worker(hf, graph, drain=0):
         run = await hf.start(graph, id="doc-42")
         with pytest.raises(RunFailed):
             await run.result(timeout=5)
@@ -296,7 +296,7 @@ async def test_whatever_a_plain_function_raises_fails_the_run(
         await ctx.call(raises, state)
 
     graph = graph_of(calls if called else raises)
-    async with house.worker(hf, graph, drain_seconds=0):
+    async with house.worker(hf, graph, drain=0):
         run = await hf.start(graph, id="doc-42")
         with pytest.raises(RunFailed):
             await run.result(timeout=5)
@@ -316,7 +316,7 @@ async def test_an_error_that_cannot_be_shown_fails_the_run(house: House, hf: Hol
     for number, function in enumerate((fails, surrogates)):
         graph = Graph(f"g{number}", dict)
         graph.node(name="node")(function)
-        async with house.worker(hf, graph, drain_seconds=0):
+        async with house.worker(hf, graph, drain=0):
             run = await hf.start(graph, id=f"doc-{number}")
             with pytest.raises(RunFailed):
                 await run.result(timeout=5)

@@ -22,7 +22,7 @@ from holdfast.errors import (
     SessionBusy,
     TransactionCancelled,
 )
-from holdfast.records import session_queue as lane_records
+from holdfast.records import session_queue as queue_records
 from holdfast.records.index_keys import IndexKey
 from holdfast.records.keys import SessionQueueKey
 from holdfast.storage import Delete, Key, Put
@@ -85,11 +85,11 @@ TWICE = chain("twice", 1, lambda number: {}, node0=asks_twice)
 @pytest.fixture
 def no_net(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no queued run ask by itself: it must be told."""
-    monkeypatch.setattr(lane_records, "_RECHECK_MS_MIN", 10**12)
-    monkeypatch.setattr(lane_records, "_RECHECK_MS_MAX", 10**12)
+    monkeypatch.setattr(queue_records, "_RECHECK_MS_MIN", 10**12)
+    monkeypatch.setattr(queue_records, "_RECHECK_MS_MAX", 10**12)
 
 
-async def lane_ids(hf: Holdfast, **of: Any) -> list[str]:
+async def queued_ids(hf: Holdfast, **of: Any) -> list[str]:
     return [entry.id for entry in await hf.session_queue(SESSION, **of)]
 
 
@@ -125,7 +125,7 @@ async def test_runs_of_a_session_go_on_one_after_the_other(either: House) -> Non
         await runs[2].result(timeout=60)
         await either.quiet(worker)
     assert talk.told == in_order("a", "b", "c")
-    assert await lane_ids(hf) == []
+    assert await queued_ids(hf) == []
     assert await tickets(hf) == []
 
 
@@ -155,9 +155,9 @@ async def test_other_sessions_users_and_tenants_do_not_wait(house: House, hf: Ho
         for id in "bcdf":
             await hf.run(id).result(timeout=60)
         await hf.run("e", tenant="other").result(timeout=60)
-        assert await lane_ids(hf, user="ann") == ["a"]
-        assert await lane_ids(hf, user="ann", tenant="other") == []
-        assert await lane_ids(hf) == []
+        assert await queued_ids(hf, user="ann") == ["a"]
+        assert await queued_ids(hf, user="ann", tenant="other") == []
+        assert await queued_ids(hf) == []
         talk.gate("a").open()
         await house.quiet(worker)
     assert (await hf.list(RunFilter(status="finished"))).runs[-1].session == SESSION
@@ -177,7 +177,7 @@ async def test_two_workers_and_many_starters_keep_the_order(either: House) -> No
         )
         for _ in range(len(ids)):  # what the other worker is to take it finds by looking
             await either.move(1, one, two)
-        assert await lane_ids(client) == []
+        assert await queued_ids(client) == []
     numbers = {(await item_of_head(client, id))["ticket"]: id for id in ids}
     assert sorted(numbers) == list(range(1, len(ids) + 1))
     assert talk.told == in_order(*(numbers[number] for number in sorted(numbers)))
@@ -232,7 +232,7 @@ async def test_a_queued_run_can_leave_the_queue(house: House) -> None:
         await talk.gate("a").waited_at()
         await client.run("b").cancel()
         assert (await client.run("b").get()).status == "cancelled"
-        assert await lane_ids(client) == ["a", "c", "d"]
+        assert await queued_ids(client) == ["a", "c", "d"]
         assert "signals" not in await item_of_head(hf, "a")  # those before it are left alone
         house.clock.advance(101)
         await reached(hf, "c", "expired")
@@ -255,7 +255,9 @@ async def test_a_queued_run_that_holds_a_signal_expires_nevertheless(house: Hous
     assert talk.told == []
 
 
-async def test_a_quarantined_run_can_be_retried_while_its_lane_is_passed_on(house: House) -> None:
+async def test_a_quarantined_run_can_be_retried_while_its_session_is_passed_on(
+    house: House,
+) -> None:
     talk = Talk()
     hf, stage = staged(house)
     async with house.worker(hf, ASKING, talk.graph, resumes_max=1) as worker:
@@ -442,16 +444,16 @@ async def test_a_start_that_is_carried_out_late_does_not_step_in_front(house: Ho
     async with house.worker(hf, talk.graph) as worker:
         hold = stage.hold(transaction)
         starting = asyncio.create_task(slow.start(talk.graph, id="late", session=SESSION))
-        await hold.reached()  # it saw an empty lane, and is to be number 1
+        await hold.reached()  # it saw an empty queue, and is to be number 1
         await hf.start(talk.graph, id="b", session=SESSION)
         await hf.start(talk.graph, id="c", session=SESSION)
         await talk.gate("c").waited_at()
-        assert await lane_ids(hf) == ["c"]  # number 1 has come and gone
+        assert await queued_ids(hf) == ["c"]  # number 1 has come and gone
         hold.release()
         await starting
         await house.clock.asleep(3)
         assert talk.told == [*in_order("b"), "c begins"]
-        assert await lane_ids(hf) == ["c", "late"]
+        assert await queued_ids(hf) == ["c", "late"]
         talk.gate("c").open()
         await hf.run("late").result(timeout=60)
         await house.quiet(worker)
@@ -514,7 +516,7 @@ async def test_a_lost_start_whose_number_is_taken_meanwhile_takes_the_next(house
     await other.start(talk.graph, id="b", session=SESSION)
     house.clock.advance(1)
     await starting
-    assert await lane_ids(hf) == ["b", "a"]
+    assert await queued_ids(hf) == ["b", "a"]
     assert (await hf.run("a").get()).reason == "queued"
 
 
@@ -524,8 +526,8 @@ async def test_a_lost_start_that_meets_another_transaction_does_not_replace_itse
     talk = Talk()
     hf = house.open()
     await hf.start(ASKING, id="front", session=SESSION)
-    lanes = hf._kernel.session_queues
-    transact = lanes.transact
+    queues = hf._kernel.session_queues
+    transact = queues.transact
     answers = [OutcomeUnknown("lost"), TransactionCancelled("met another one")]
 
     async def unlucky(writes: Any) -> None:
@@ -534,7 +536,7 @@ async def test_a_lost_start_that_meets_another_transaction_does_not_replace_itse
         if answers:
             raise answers.pop(0)
 
-    monkeypatch.setattr(lanes, "transact", unlucky)
+    monkeypatch.setattr(queues, "transact", unlucky)
     starting = asyncio.create_task(hf.start(talk.graph, id="a", session=SESSION, on_busy="replace"))
     for _ in range(2):
         await house.clock.asleep(1)
@@ -542,7 +544,7 @@ async def test_a_lost_start_that_meets_another_transaction_does_not_replace_itse
     await starting
     assert (await hf.run("front").get()).status == "cancelled"
     assert (await hf.run("a").get()).status != "cancelled"
-    assert await lane_ids(hf) == ["a"]
+    assert await queued_ids(hf) == ["a"]
 
 
 async def test_a_start_that_never_hears_says_so_and_can_be_repeated(house: House) -> None:
@@ -557,7 +559,7 @@ async def test_a_start_that_never_hears_says_so_and_can_be_repeated(house: House
     with pytest.raises(OutcomeUnknown):
         await starting
     await house.open().start(talk.graph, id="a", session=SESSION)
-    assert await lane_ids(hf) == ["a"]
+    assert await queued_ids(hf) == ["a"]
 
 
 # --- idempotency and bad input --------------------------------------------------------------------
@@ -569,7 +571,7 @@ async def test_a_repeated_start_is_the_same_run(either: House, on_busy: Any) -> 
     for _ in range(3):
         run = await hf.start(talk.graph, {"n": 1}, id="a", session=SESSION, on_busy=on_busy)
         assert run.id == "a"
-    assert await lane_ids(hf) == ["a"]
+    assert await queued_ids(hf) == ["a"]
     async with either.worker(hf, talk.graph) as worker:
         await either.quiet(worker)
         await hf.start(talk.graph, {"n": 1}, id="a", session=SESSION, on_busy=on_busy)
@@ -617,7 +619,7 @@ async def test_what_cannot_be_is_refused_before_anything_is_written(
 
 
 @pytest.mark.parametrize("session", ["", "a#b", None, 7])
-async def test_a_lane_has_a_name(hf: Holdfast, session: Any) -> None:
+async def test_a_session_has_a_name(hf: Holdfast, session: Any) -> None:
     with pytest.raises(InvalidName):
         await hf.session_queue(session)
 
@@ -652,7 +654,7 @@ async def test_of_many_that_may_be_rejected_one_gets_in(house: House) -> None:
     ]
     done = await asyncio.gather(*starts, return_exceptions=True)
     assert sum(isinstance(one, SessionBusy) for one in done) == 3
-    assert len(await lane_ids(clients[0])) == 1
+    assert len(await queued_ids(clients[0])) == 1
 
 
 # --- replace --------------------------------------------------------------------------------------
@@ -874,7 +876,7 @@ async def test_a_run_that_is_given_more_time_keeps_its_place_that_long(house: Ho
         with pytest.raises(SessionBusy):
             await hf.start(talk.graph, id="next", session=SESSION, on_busy="reject")
         await hf.start(talk.graph, id="next", session=SESSION, expires=days(30))
-        assert await lane_ids(hf) == ["front", "next"]
+        assert await queued_ids(hf) == ["front", "next"]
         await front.signal("answer", 1)
         await hf.run("next").result(timeout=60)
         await house.quiet(worker)
@@ -894,7 +896,7 @@ async def test_the_counting_is_kept_as_long_as_who_was_given_more_time(house: Ho
     kept = await store_of(hf).table.get(SessionQueueKey("default", "-", SESSION).last)
     assert kept is not None
     assert kept["ttl"] == (await item_of_head(hf, "a"))["ttl"]
-    assert await lane_ids(hf) == ["a", "b"]
+    assert await queued_ids(hf) == ["a", "b"]
 
 
 async def test_a_promoted_input_lasts_as_long_as_a_front_that_was_given_more_time(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, Holdfast, signal
-from holdfast.records import session_queue as lane_records
+from holdfast.records import session_queue as queue_records
 from tests.engine.staging import Side, played, staged
 from tests.engine.support import House, kill, store_of
 
@@ -24,8 +24,8 @@ WRITES_MIN = 15
 @pytest.fixture(autouse=True)
 def no_net(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no queued run ask by itself: it must be told."""
-    monkeypatch.setattr(lane_records, "_RECHECK_MS_MIN", 10**12)
-    monkeypatch.setattr(lane_records, "_RECHECK_MS_MAX", 10**12)
+    monkeypatch.setattr(queue_records, "_RECHECK_MS_MIN", 10**12)
+    monkeypatch.setattr(queue_records, "_RECHECK_MS_MAX", 10**12)
 
 
 class Scene:
@@ -56,7 +56,7 @@ async def test_whenever_a_worker_dies_the_order_holds(house: House, side: Side) 
         client = house.open(tenant=f"{side}-{number}")
         await scene.start(client)
         first, stage = staged(house)
-        dying = first.worker([scene.graph], poll_seconds=0.2, lease_seconds=LEASE_SECONDS)
+        dying = first.worker([scene.graph], poll=0.2, lease=LEASE_SECONDS)
         stage.die_at(number, side, functools.partial(kill, dying))
         lived = await played(house, dying, (0, 101, 1))
         async with house.worker(house.open(), scene.graph) as worker:

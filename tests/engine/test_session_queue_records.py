@@ -58,7 +58,7 @@ def head(id: str = "a", **fields: Any) -> Head:
 
 
 class Partition:
-    """The items of a lane, written as a table would."""
+    """The items of a session queue, written as a table would."""
 
     def __init__(self) -> None:
         self.items: dict[Key, dict[str, Any]] = {}

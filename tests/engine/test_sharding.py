@@ -48,7 +48,7 @@ async def test_a_tenants_runs_stand_in_two_shards_of_eight(hf: Holdfast) -> None
 
 async def test_shards_grow_while_everything_runs(either: House) -> None:
     client, other, hf = (either.open() for _ in range(3))
-    async with hf.worker([GRAPH], poll_seconds=0.2) as worker:
+    async with hf.worker([GRAPH], poll=0.2) as worker:
         await either.quiet(worker)
         await other.start(GRAPH, id="before")
         await client.grow_shards(64)

@@ -238,12 +238,12 @@ async def test_a_signal_is_set_aside_once_though_the_worker_dies(house: House) -
     hf = house.open()
     run = await hf.start(graph, id="doc-42")
     await run.signal("go", "no", signal_id="poison")
-    first = house.worker(hf, graph, lease_seconds=2)
+    first = house.worker(hf, graph, lease=2)
     await first.start()
     await house.quiet(first)
     await run.signal("go", True, signal_id="good")
     kill(first)
-    async with house.worker(house.open(), graph, lease_seconds=2) as second:
+    async with house.worker(house.open(), graph, lease=2) as second:
         for _ in range(8):
             await house.move(1, second)
         assert (await run.result(timeout=60))["answer"] == "True"
@@ -635,7 +635,7 @@ async def test_a_retry_from_a_node_has_no_answers_to_keep(hf: Holdfast) -> None:
 
 async def test_a_bulk_retry_keeps_answers_if_told_to(house: House, hf: Holdfast) -> None:
     graph, _ = failing_after()
-    async with house.worker(hf, graph, hold_seconds=0) as worker:
+    async with house.worker(hf, graph, hold=0) as worker:
         run = await hf.start(graph, id="doc-42")
         await run.signal("go", "poison")
         await house.quiet(worker)

@@ -238,9 +238,9 @@ async def test_a_run_of_an_idle_session_costs_six_units_more(house: House) -> No
             await house.quiet(worker)
             # as above 16; besides the row once more, since it is made in a transaction, 1; the
             # ticket and the last number, each twice, 4; at last the ticket, which is deleted, 1
-            assert run_units(hf) + lane_units(hf).writes == 16 + 6
-            # the lane before and after
-            assert lane_units(hf).reads == 2
+            assert run_units(hf) + session_units(hf).writes == 16 + 6
+            # the session queue before and after
+            assert session_units(hf).reads == 2
 
 
 async def test_a_run_of_a_busy_session_costs_four_units_more_than_an_idle_one(house: House) -> None:
@@ -257,12 +257,12 @@ async def test_a_run_of_a_busy_session_costs_four_units_more_than_an_idle_one(ho
         hf.meter.reset()
         await hf.start(TEN, INPUT, id="next", session="chat-7")
         # the row 4, the ticket 2, the last number 2
-        assert run_units(hf) + lane_units(hf).writes == 8
+        assert run_units(hf) + session_units(hf).writes == 8
         gate.open()
         await house.quiet(worker)
     # the front: its node 1, its ticket 1, its row 3; the next one: woken into our own worker 4,
     # ten records 10, its ticket 1, its row 3
-    assert run_units(hf) + lane_units(hf).writes == 8 + 5 + 18
+    assert run_units(hf) + session_units(hf).writes == 8 + 5 + 18
 
 
 async def test_a_queued_run_that_asks_again_costs_six_units(house: House) -> None:
@@ -275,9 +275,9 @@ async def test_a_queued_run_that_asks_again_costs_six_units(house: House) -> Non
         await house.move(60, worker)
         assert worker.counts["claimed"] == 1
     # claimed 3, and due at another time 3
-    assert run_units(hf) + lane_units(hf).writes == 6
-    # what is written of it, the lane, and the front's row
-    assert units_of(hf, "lane", "head", "journal").reads == 3
+    assert run_units(hf) + session_units(hf).writes == 6
+    # what is written of it, the session queue, and the front's row
+    assert units_of(hf, "session", "head", "journal").reads == 3
 
 
 async def test_to_promote_costs_ten_units(house: House) -> None:
@@ -288,8 +288,8 @@ async def test_to_promote_costs_ten_units(house: House) -> None:
     hf.meter.reset()
     await hf.start(TEN, INPUT, id="next", session="chat-7", on_busy="promote")
     # the pointer 3, the signal 2, the front's row 5
-    assert run_units(hf) + lane_units(hf).writes == 10
+    assert run_units(hf) + session_units(hf).writes == 10
 
 
-def lane_units(hf: Holdfast) -> Units:
-    return units_of(hf, "lane")
+def session_units(hf: Holdfast) -> Units:
+    return units_of(hf, "session")

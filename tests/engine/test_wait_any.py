@@ -235,12 +235,12 @@ async def test_a_kill_before_the_answer_is_durable_leaves_the_signals(
     run = await hf.start(graph, id="doc-42")
     await run.signal("withdrawn", 1)
     await run.signal("approved", 2)
-    worker = house.worker(hf, graph, lease_seconds=20)
+    worker = house.worker(hf, graph, lease=20)
     await worker.start()
     await held.wait()
     kill(worker)
     another = house.open()
-    async with house.worker(another, graph, lease_seconds=20) as second:
+    async with house.worker(another, graph, lease=20) as second:
         for _ in range(8):
             await house.move(10, second)
         assert await run.result(timeout=60) == {"got": [[1, 1], [0, 2]]}

@@ -137,7 +137,7 @@ async def test_an_extension_that_its_owner_does_not_know_of_counts(house: House)
 
     hf, client = house.open(), house.open()
     graph = forked(waits, through(gate))
-    async with house.worker(hf, graph, lease_seconds=24 * HOUR) as worker:
+    async with house.worker(hf, graph, lease=24 * HOUR) as worker:
         run = await hf.start(graph, id="doc-42", expires=HOUR)
         await gate.waited_at()
         await house.clock.asleep(4)
@@ -166,7 +166,7 @@ async def test_a_branch_times_out_at_the_expiry_while_another_works(
 
     hf = house.open()
     graph = forked(waits, through(gate))
-    async with house.worker(hf, graph, lease_seconds=24 * HOUR) as worker:
+    async with house.worker(hf, graph, lease=24 * HOUR) as worker:
         began = house.clock.now_ms()
         starting = asyncio.ensure_future(
             hf.start(graph, id="doc-42", expires=HOUR, durability=durability)
@@ -278,7 +278,7 @@ async def test_a_wait_that_begins_after_the_expiry_of_a_run_under_way_times_out_
         await gate.pass_through()
         return await asks(state, ctx)
 
-    async with house.worker(hf, one(late), lease_seconds=24 * HOUR) as worker:
+    async with house.worker(hf, one(late), lease=24 * HOUR) as worker:
         run = await hf.start(one(late), id="doc-42", expires=60)
         await gate.waited_at()
         house.clock.advance(61)

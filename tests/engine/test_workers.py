@@ -73,7 +73,7 @@ async def test_a_worker_that_is_full_takes_on_the_next_as_soon_as_one_ends(house
     gate = Gate()
     graph = gated(gate)
     hf = house.open()
-    async with house.worker(hf, graph, concurrency=1, poll_seconds=1_000_000):
+    async with house.worker(hf, graph, concurrency=1, poll=1_000_000):
         runs = [await hf.start(graph, {"n": n}) for n in range(5)]
         gate.open()
         for run in runs:
@@ -229,7 +229,7 @@ async def test_a_worker_that_leaves_releases_what_others_go_on_with(
         await one.start(graph, {"n": number}, id=f"doc-{number}")
     await gate.waited_at(3)
     left = worker.id
-    await worker.stop(drain_seconds=0)
+    await worker.stop(drain=0)
     assert await store_of(one).table.get(worker_key(left)) is None
     gate.open()
     for number in range(3):
@@ -261,7 +261,7 @@ async def test_a_worker_that_leaves_lets_nodes_run_on_to_the_next_boundary(house
 
     graph.route(blocked, after)
     hf = house.open()
-    worker = house.worker(hf, graph, drain_seconds=60)
+    worker = house.worker(hf, graph, drain=60)
     await worker.start()
     run = await hf.start(graph, id="doc-42")
     await gate.waited_at()
@@ -444,9 +444,9 @@ async def test_a_stalled_worker_writes_nothing_past_its_lease(house: House) -> N
     [
         {"concurrency": 0},
         {"concurrency": 1.5},
-        {"lease_seconds": -1},
-        {"lease_seconds": "60"},
-        {"poll_seconds": float("nan")},
+        {"lease": -1},
+        {"lease": "60"},
+        {"poll": float("nan")},
         {"resumes_max": 0},
         {"nonsense": 1},
     ],

@@ -331,7 +331,7 @@ async def test_a_run_that_failed_is_retried_with_its_calls(house: House) -> None
 
 async def test_a_worker_that_dies_is_replaced_and_the_calls_count(either: House) -> None:
     first, second = either.open(), either.open()
-    worker = either.worker(first, approve, lease_seconds=5)
+    worker = either.worker(first, approve, lease=5)
     await worker.start()
     run = await first.start(approve, Order(42), id="o")
     await either.quiet(worker)

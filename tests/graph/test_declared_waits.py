@@ -17,6 +17,7 @@ from holdfast.graph.node import Node
 DAY_MS = 24 * 3600 * 1000
 WEEK = days(7)
 SECONDS = 90
+WRITTEN = "1w"
 REMINDER = timer(days(1))
 
 
@@ -66,6 +67,13 @@ async def first_of_several(state: Any, ctx: Any) -> Any:
     state["timers"].append(timer(days(9)))
 
 
+async def written(state: Any, ctx: Any) -> Any:
+    await ctx.wait(signal("go"), max_wait="1h30m")
+    await ctx.sleep(WRITTEN)
+    await ctx.sleep("1h" * 2)
+    await ctx.sleep("soon")
+
+
 def blocking(state: Any, ctx: Any) -> Any:
     ctx.sleep(5)
 
@@ -100,6 +108,7 @@ async def unknowable(state: Any, ctx: Any) -> Any:
         (durations, [("wait", 7 * DAY_MS), ("sleep", DAY_MS * 3 // 2), ("sleep", 60_000)]),
         (arithmetic, [("sleep", 7 * DAY_MS), ("sleep", DAY_MS * 13 // 4 - 60_000)]),
         (named, [("wait", 7 * DAY_MS), ("sleep", 90_000)]),
+        (written, [("wait", 5_400_000), ("sleep", 7 * DAY_MS)]),
         (nested, [("wait", 6_000), ("sleep", 5_000)]),
         (
             first_of_several,
@@ -141,11 +150,11 @@ def test_a_graph_tells_which_do_not_fit() -> None:
     graph.node(name="ask", max_pause=days(7), on_stale=fail())(durations)
     graph.route("ask", graph.include(inner))
     assert graph.wait_warnings(7 * DAY_MS) == (
-        "node 'ask' has a max_pause of 7 days, and the run expires after 7 days: the run will "
+        "node 'ask' has a max_pause of 7d, and the run expires after 7d: the run will "
         "expire before on_stale applies; pass a longer expires=",
-        "node 'ask' waits up to 7 days, and the run expires after 7 days: the wait will time out "
+        "node 'ask' waits up to 7d, and the run expires after 7d: the wait will time out "
         "at the expiry; pass a longer expires=",
-        "node 'inner/nap' sleeps for 8 days, and the run expires after 7 days: the sleep will "
+        "node 'inner/nap' sleeps for 8d, and the run expires after 7d: the sleep will "
         "raise WaitBeyondExpiry; pass a longer expires=",
     )
     assert graph.wait_warnings(9 * DAY_MS) == ()
@@ -155,14 +164,14 @@ def test_a_graph_tells_which_timers_do_not_fit() -> None:
     graph = Graph("g", dict)
     graph.node(name="ask")(first_of_several)
     assert graph.wait_warnings(7 * DAY_MS) == (
-        "node 'ask' waits with a timer of 7 days, and the run expires after 7 days: the timer "
+        "node 'ask' waits with a timer of 7d, and the run expires after 7d: the timer "
         "will end at the expiry; pass a longer expires=",
     )
 
 
 @pytest.mark.parametrize(
     ("span_ms", "text"),
-    [(DAY_MS, "1 day"), (36 * 3_600_000, "36 hours"), (90_000, "90 seconds"), (1, "0.001 seconds")],
+    [(DAY_MS, "1d"), (36 * 3_600_000, "1d12h"), (90_000, "1m30s"), (1, "1ms")],
 )
 def test_spans_are_shown_in_their_unit(span_ms: int, text: str) -> None:
     assert f"waits up to {text}, and" in DeclaredWait("ask", "wait", span_ms).warning(1)

@@ -389,8 +389,9 @@ async def test_without_a_region_nothing_is_asked(bare: pytest.MonkeyPatch) -> No
 
 
 def test_its_price_is_the_listed_one_or_the_given() -> None:
-    assert Bedrock(MODEL).price == ModelPrice(1100, 5500, 110)
-    assert Bedrock(MODEL, price=ModelPrice(1, 2)).price == ModelPrice(1, 2)
+    assert Bedrock(MODEL).price == ModelPrice(input_usd=1.1, output_usd=5.5, cached_input_usd=0.11)
+    own = ModelPrice(input_usd=1, output_usd=2)
+    assert Bedrock(MODEL, price=own).price == own
     assert Bedrock("somebodys.model").price is None
 
 

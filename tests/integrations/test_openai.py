@@ -401,7 +401,7 @@ async def test_an_endpoint_that_cannot_stream_is_heard_at_once(
 
 
 async def test_nobody_waits_for_ever(endpoint: Endpoint) -> None:
-    model = OpenAI("m", base_url=endpoint.url, timeout_seconds=0.05)
+    model = OpenAI("m", base_url=endpoint.url, timeout="50ms")
     endpoint.plan(stub_http.stall)
     with pytest.raises(ModelUnavailable, match="ReadTimeout"):
         await asked(model)
@@ -456,8 +456,10 @@ async def test_who_does_not_count_is_counted_for(endpoint: Endpoint, model: Open
 
 
 async def test_a_price_is_only_that_of_openai_itself(endpoint: Endpoint) -> None:
-    own = ModelPrice(1, 2)
-    assert OpenAI("gpt-5").price == ModelPrice(1250, 10000, 125)
+    own = ModelPrice(input_usd=1, output_usd=2)
+    assert OpenAI("gpt-5").price == ModelPrice(
+        input_usd=1.25, output_usd=10, cached_input_usd=0.125
+    )
     assert OpenAI("gpt-5", base_url=endpoint.url).price is None
     assert OpenAI("gpt-5", base_url=endpoint.url, price=own).price == own
 

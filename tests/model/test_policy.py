@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidRequest
-from holdfast.model.durations import days, hours, milliseconds_of, minutes, seconds
 from holdfast.model.policy import Retry
 
 
@@ -63,28 +61,3 @@ def test_only_the_errors_that_are_named_are_covered() -> None:
     assert retry.covers(FileNotFoundError())
     assert retry.covers(KeyError())
     assert not retry.covers(ValueError())
-
-
-@pytest.mark.parametrize(
-    ("span", "expected"),
-    [
-        (seconds(2), 2_000),
-        (minutes(1.5), 90_000),
-        (hours(1), 3_600_000),
-        (days(7), 604_800_000),
-        (0, 0),
-        (0.0001, 1),
-        (timedelta(microseconds=1), 1),
-    ],
-)
-def test_a_span_is_whole_milliseconds_rounded_up(span: Any, expected: int) -> None:
-    assert milliseconds_of(span, "span") == expected
-
-
-@pytest.mark.parametrize(
-    "unfit", [-1, float("nan"), float("inf"), "7", None, True, days(40_000)], ids=str
-)
-def test_what_is_not_a_span_is_refused_by_its_name(unfit: Any) -> None:
-    with pytest.raises(InvalidRequest) as caught:
-        milliseconds_of(unfit, "max_wait")
-    assert caught.value.field == "max_wait"

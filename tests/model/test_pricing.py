@@ -14,16 +14,25 @@ from holdfast.errors import InvalidRequest
 from holdfast.model.pricing import MODEL_PRICES, ModelPrice, Usage, price_of
 
 
+def a_token(input: int, output: int, cached_input: int | None = None, **more: Any) -> ModelPrice:
+    """Return a price from nanodollars for a token."""
+    return ModelPrice(
+        input_usd=Decimal(input) / 1000,
+        output_usd=Decimal(output) / 1000,
+        cached_input_usd=None if cached_input is None else Decimal(cached_input) / 1000,
+        **more,
+    )
+
+
 def test_a_cost_is_whole_nanodollars() -> None:
-    price = ModelPrice.per_million(3, 15, cached_input="0.3")
-    assert price == ModelPrice(3_000, 15_000, 300)
-    assert price.cost(Usage(1_000_000, 0)) == 3_000_000_000
-    assert price.cost(Usage(100, 10, 40)) == 60 * 3_000 + 40 * 300 + 10 * 15_000
-    assert ModelPrice(10, 0).cost(Usage(5, 0, 5)) == 50
+    price = ModelPrice(input_usd=3, output_usd=15, cached_input_usd=Decimal("0.3"))
+    assert price.cost_nanodollars(Usage(1_000_000, 0)) == 3_000_000_000
+    assert price.cost_nanodollars(Usage(100, 10, 40)) == 60 * 3_000 + 40 * 300 + 10 * 15_000
+    assert a_token(10, 0).cost_nanodollars(Usage(5, 0, 5)) == 50
 
 
 def test_more_from_the_cache_than_was_read_is_not_paid_back() -> None:
-    assert ModelPrice(10, 0, 1).cost(Usage(5, 0, 9)) == 5
+    assert a_token(10, 0, 1).cost_nanodollars(Usage(5, 0, 9)) == 5
 
 
 @pytest.mark.parametrize(
@@ -31,59 +40,65 @@ def test_more_from_the_cache_than_was_read_is_not_paid_back() -> None:
     [
         (0.035, 35),
         (0.1, 100),
-        ("0.00875", 9),
-        ("0.00801", 9),
+        (0.00875, 9),
+        (Decimal("0.00801"), 9),
         (Decimal("1.1"), 1_100),
         (0, 0),
         (150, 150_000),
     ],
 )
 def test_dollars_a_million_are_rounded_up(dollars: Any, nanodollars: int) -> None:
-    assert ModelPrice.per_million(dollars, 0).input == nanodollars
+    price = ModelPrice(input_usd=dollars, output_usd=0)
+    assert price.cost_nanodollars(Usage(1)) == nanodollars
 
 
-@pytest.mark.parametrize("dollars", [-1, "much", float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    "dollars", [-1, "1", True, None, float("nan"), float("inf"), Decimal("NaN"), 10**7]
+)
 def test_what_is_no_sum_of_money(dollars: Any) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        ModelPrice.per_million(1, dollars)
-    assert caught.value.field == "output"
+        ModelPrice(input_usd=1, output_usd=dollars)
+    assert caught.value.field == "output_usd"
 
 
 @pytest.mark.parametrize(
     ("unfit", "field"),
     [
-        ({"input": -1, "output": 1}, "input"),
-        ({"input": 1, "output": 1.5}, "output"),
-        ({"input": 1, "output": 1, "cached_input": -1}, "cached_input"),
-        ({"input": 1, "output": 1, "long_above": 5}, "long"),
+        ({"input_usd": -1}, "input_usd"),
+        ({"output_usd": None}, "output_usd"),
+        ({"cached_input_usd": -1}, "cached_input_usd"),
+        ({"long_above": 5}, "long"),
+        ({"long_above": 5, "long": 3}, "long"),
+        ({"long_above": 5.5, "long": ModelPrice(input_usd=1, output_usd=1)}, "long_above"),
     ],
 )
 def test_a_price_that_makes_no_sense(unfit: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        ModelPrice(**unfit)
+        ModelPrice(**{"input_usd": 1, "output_usd": 1, **unfit})
     assert caught.value.field == field
 
 
 def test_a_long_prompt_has_another_price_as_a_whole() -> None:
-    price = ModelPrice(1, 10, long_above=100, long=ModelPrice(2, 15))
-    assert price.cost(Usage(100, 1)) == 100 + 10
-    assert price.cost(Usage(101, 1)) == 202 + 15
-    assert price.max_cost((101, 1)) == 202 + 15
+    price = a_token(1, 10, long_above=100, long=a_token(2, 15))
+    assert price.cost_nanodollars(Usage(100, 1)) == 100 + 10
+    assert price.cost_nanodollars(Usage(101, 1)) == 202 + 15
+    assert price.max_cost_nanodollars((101, 1)) == 202 + 15
 
 
 tokens = st.integers(0, 10**7)
 sums = st.integers(0, 10**6)
-cheap = st.builds(ModelPrice, sums, sums, st.none() | sums)
+prices = st.tuples(sums, sums, st.none() | sums)
 
 
-@given(cheap, st.integers(0, 2000), tokens, tokens, st.floats(0, 1), st.floats(0, 1))
+@given(prices, st.integers(0, 2000), tokens, tokens, st.floats(0, 1), st.floats(0, 1))
 def test_nothing_costs_more_than_its_reservation(
-    price: ModelPrice, more: int, read: int, made: int, share: float, cached: float
+    price: tuple[int, int, int | None], more: int, read: int, made: int, share: float, cached: float
 ) -> None:
-    dear = ModelPrice(price.input + more, price.output + more, price.cached_input)
-    both = ModelPrice(price.input, price.output, price.cached_input, 10**6, dear)
+    read_price, made_price, cached_price = price
+    dear = a_token(read_price + more, made_price + more, cached_price)
+    both = a_token(read_price, made_price, cached_price, long_above=10**6, long=dear)
     taken = Usage(int(read * share), int(made * share), int(read * share * cached))
-    assert both.cost(taken) <= both.max_cost((read, made))
+    assert both.cost_nanodollars(taken) <= both.max_cost_nanodollars((read, made))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +128,7 @@ def test_a_model_goes_by_what_its_id_begins_with(
 ) -> None:
     price = price_of(model_id)
     assert price is not None
-    assert (price.input, price.output) == tuple(round(each * 1000) for each in dollars)
+    assert (price.input_usd, price.output_usd) == dollars
 
 
 @pytest.mark.parametrize(
@@ -149,5 +164,6 @@ def test_the_lists_are_in_order_and_say_where_they_are_from() -> None:
     assert all(listed.source for listed in MODEL_PRICES)
     for listed in MODEL_PRICES:
         for name, price in listed.prices.items():
-            assert 0 < price.input <= price.output, name
-            assert price.cached_input is None or price.cached_input <= price.input, name
+            assert 0 < price.input_usd <= price.output_usd, name
+            cached = price.cached_input_usd
+            assert cached is None or cached <= price.input_usd, name

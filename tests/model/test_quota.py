@@ -13,9 +13,9 @@ from holdfast.model.quota import Cost, Quota
 
 
 def test_a_quota_is_a_value() -> None:
-    quota = Quota("model", requests=100, tokens=40_000, dollars=0.25, per=minutes(1), concurrency=8)
+    quota = Quota("model", requests=100, tokens=40_000, usd=0.25, per=minutes(1), concurrency=8)
     assert quota == Quota(
-        "model", requests=100, tokens=40_000, dollars=0.25, per=timedelta(seconds=60), concurrency=8
+        "model", requests=100, tokens=40_000, usd=0.25, per=timedelta(seconds=60), concurrency=8
     )
     assert hash(quota) == hash(quota)
     assert quota.nanodollars == 250_000_000
@@ -36,12 +36,12 @@ def test_a_quota_is_a_value() -> None:
         ("requests", {"requests": "10"}),
         ("requests", {"requests": 10**16}),
         ("tokens", {"tokens": 0}),
-        ("dollars", {"dollars": 0}),
-        ("dollars", {"dollars": 1e-10}),
-        ("dollars", {"dollars": -1.0}),
-        ("dollars", {"dollars": float("nan")}),
-        ("dollars", {"dollars": float("inf")}),
-        ("dollars", {"dollars": "5"}),
+        ("usd", {"usd": 0}),
+        ("usd", {"usd": 1e-10}),
+        ("usd", {"usd": -1.0}),
+        ("usd", {"usd": float("nan")}),
+        ("usd", {"usd": float("inf")}),
+        ("usd", {"usd": "5"}),
         ("concurrency", {"concurrency": 0}),
         ("concurrency", {"concurrency": 1_001}),
         ("per", {"requests": 1, "per": 0}),

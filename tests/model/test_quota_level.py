@@ -169,7 +169,7 @@ def quotas(draw: st.DrawFn) -> Quota:
     limits: dict[str, Any] = {
         "requests": draw(st.none() | st.integers(1, 60)),
         "tokens": draw(st.none() | st.integers(100, 5_000)),
-        "dollars": draw(st.none() | st.floats(0.0001, 0.01)),
+        "usd": draw(st.none() | st.floats(0.0001, 0.01)),
     }
     if all(limit is None for limit in limits.values()):
         limits["requests"] = 7
@@ -635,13 +635,13 @@ def test_who_asks_before_its_time_and_finds_no_slot_keeps_its_place() -> None:
 
 
 def test_a_cost_over_the_limit_is_refused_with_both() -> None:
-    quota = Quota("q", requests=5, tokens=100, dollars=0.5)
+    quota = Quota("q", requests=5, tokens=100, usd=0.5)
     for cost, field, limit in [
         (Cost(6), "requests", 5),
         (Cost(tokens=101), "tokens", 100),
-        (Cost(nanodollars=500_000_001), "nanodollars", 500_000_000),
+        (Cost(nanodollars=600_000_000), "usd", 0.5),
     ]:
         with pytest.raises(QuotaTooSmall) as refused:
             acquired(QuotaLevel(), quota, cost, now_us=NOW_US)
         assert (refused.value.field, refused.value.limit) == (field, limit)
-        assert refused.value.size == limit + 1
+        assert refused.value.size == (0.6 if field == "usd" else limit + 1)

@@ -42,7 +42,7 @@ def test_tenants_have_items_of_their_own() -> None:
 
 
 def test_an_item_is_read_as_it_was_written() -> None:
-    quota = Quota("model", requests=100, tokens=10**6, dollars=100, per=60, concurrency=10)
+    quota = Quota("model", requests=100, tokens=10**6, usd=100, per=60, concurrency=10)
     level = used(quota, 300, 150_000)
     put = level_write(quota_item_key(quota, "acme"), level, quota, item_read=None, token="one")
     assert level_of(canonical_item(put.item)) == level

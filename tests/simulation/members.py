@@ -121,9 +121,9 @@ class Fleet:
             worker = hf.worker(
                 [self.graph],
                 concurrency=8,
-                lease_seconds=LEASE_SECONDS,
-                poll_seconds=POLL_SECONDS,
-                drain_seconds=2.0,
+                lease=LEASE_SECONDS,
+                poll=POLL_SECONDS,
+                drain=2.0,
                 resumes_max=self.lot.resumes_max,
             )
             self.promises.reaping.works(process, worker)

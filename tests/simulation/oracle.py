@@ -69,7 +69,7 @@ class Oracle:
     """The model, as a process sees it. Implements `holdfast.model.invocation.Model`."""
 
     max_tokens = _HALF_TOKENS
-    price = ModelPrice(NANODOLLARS_A_TOKEN, NANODOLLARS_A_TOKEN)
+    price = ModelPrice(input_usd=NANODOLLARS_A_TOKEN / 1000, output_usd=NANODOLLARS_A_TOKEN / 1000)
 
     def __init__(self, name: str, ask: Ask, tell: Tell, *, input_max: int = _HALF_TOKENS) -> None:
         self.name = name

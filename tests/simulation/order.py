@@ -25,21 +25,21 @@ REPLACED = "replaced by run "
 
 
 class Order:
-    """Watches the lanes."""
+    """Watches the session queues."""
 
     def __init__(self, world: World, runs: Chronicles, seen: Counter[str]) -> None:
         self._world = world
         self._runs = runs
         self._seen = seen
         self._given: dict[str, dict[int, Chronicle]] = {}
-        """Every number that was given out, by the partition of its lane."""
+        """Every number that was given out, by the partition of its session queue."""
         self._last: dict[str, int] = {}
         self._acknowledged: dict[str, int] = {}
 
     # --- every write ------------------------------------------------------------------------------
 
     def ticket(self, key: Key, old: Item | None, new: Item | None, process: str) -> None:
-        """Check what happens to an item of a lane."""
+        """Check what happens to an item of a session queue."""
         if key.sk == LAST:
             if new is None:
                 standing = [
@@ -76,7 +76,7 @@ class Order:
                 f"P5: {process} took {chronicle.key.id} out of {key.pk} before it has ended"
             )
         if process != TTL_SWEEPER:
-            self._seen["left its lane"] += 1
+            self._seen["left its session queue"] += 1
 
     def row(self, before: Head | None, head: Head) -> None:
         """Check a row that was written: it has a ticket when it is made, and until it has paid."""
@@ -89,15 +89,15 @@ class Order:
         if head.reason == "queued" and (before is None or before.reason != "queued"):
             self._seen["queued"] += 1
         if before is not None and before.reason == "queued" and head.status == "running":
-            self._seen["woken in its lane"] += 1
+            self._seen["woken in its session queue"] += 1
         if head.cancel is not None and before is not None and before.cancel is None:
             self._check_cancelled(head, head.cancel)
         if head.status not in ENDED or not self.owes(head):
             return
         if not self._runs.is_seen_to(head):
             raise Broken(
-                f"{head.key.id} is {head.status} and stands in its lane, and nobody will see to "
-                f"it: its place is {head.index_key}"
+                f"{head.key.id} is {head.status} and stands in its session queue, and nobody will "
+                f"see to it: its place is {head.index_key}"
             )
 
     def _check_cancelled(self, head: Head, reason: str) -> None:
@@ -122,7 +122,7 @@ class Order:
         return ticket is not None and ticket["generation"] == head.generation
 
     def check_lasts(self, head: Head) -> None:
-        """Check that an extended run keeps its place in its lane as long as it lasts."""
+        """Check that an extended run keeps its place in its session queue as long as it lasts."""
         if head.session_queue is None or head.status in ENDED:
             return
         for key in (head.session_queue.ticket(head.ticket), head.session_queue.last):
@@ -134,25 +134,25 @@ class Order:
 
     def began(self, head: Head, chronicle: Chronicle) -> Broken | None:
         """Hear that a node of a run begins; return what is wrong with that."""
-        lane = head.session_queue
+        queue = head.session_queue
         execution = chronicle.execution
-        if lane is None or execution is None or execution.ending is not None or chronicle.over:
+        if queue is None or execution is None or execution.ending is not None or chronicle.over:
             return None  # it is over, and its owner will learn of it; or it was retried
         if not chronicle.begun and head.ticket > 1:
             self._seen["began behind others"] += 1
         chronicle.begun = True
-        for number, other in self._given.get(lane.pk, {}).items():
+        for number, other in self._given.get(queue.pk, {}).items():
             if other is chronicle or self._runs.has_left(other):
                 continue
             if number < head.ticket or other.begun:
                 return Broken(
-                    f"P5: {chronicle.key.id} ({head.ticket}) goes on in {lane.pk}, and "
+                    f"P5: {chronicle.key.id} ({head.ticket}) goes on in {queue.pk}, and "
                     f"{other.key.id} ({number}) has not ended"
                 )
         return None
 
     def started(self, head: Head) -> None:
-        """Hear that a start was acknowledged; those of one lane are so one after the other."""
+        """Hear that a start was acknowledged; those of one session are so one after the other."""
         if head.session_queue is None:
             return
         last = self._acknowledged.get(head.session_queue.pk, 0)

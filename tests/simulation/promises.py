@@ -364,7 +364,7 @@ class Promises:
             self._check_signal_lasts(chronicle, head, name, id)
         ended = chronicle.execution is not None and chronicle.execution.ending is not None
         if not ended and not chronicle.over:
-            self._order.check_lasts(head)  # one that has ended, once, may have left its lane
+            self._order.check_lasts(head)  # one that has ended may have left its session queue
 
     def _check_signal_lasts(self, chronicle: Chronicle, head: Head, name: str, id: str) -> None:
         execution = chronicle.execution

@@ -55,7 +55,7 @@ def scene(during: Callable[[Process, Process], Awaitable[None]]) -> Counter[str]
         hf = face_of(owner, tenant="acme")
 
         async def all_of_it() -> None:
-            async with hf.worker([PARENT, KID], poll_seconds=1.0):
+            async with hf.worker([PARENT, KID], poll=1.0):
                 await hf.start(PARENT, id="doc-42")
                 await owner.clock.sleep(10)
                 await during(owner, other)

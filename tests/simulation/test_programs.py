@@ -101,9 +101,7 @@ class Fleet:
     async def work(self, process: Process) -> None:
         hf = self.face(process)
         while not self.leaving:
-            worker = hf.worker(
-                [MAIN, KID], lease_seconds=LEASE_SECONDS, poll_seconds=1.0, resumes_max=99
-            )
+            worker = hf.worker([MAIN, KID], lease=LEASE_SECONDS, poll=1.0, resumes_max=99)
             try:
                 await worker.start()
             except StoreError:

@@ -61,7 +61,7 @@ def scene(during: During) -> None:
 
 async def worked(process: Process, hf: Holdfast, seconds: float) -> None:
     """Let a worker do what is due for so long."""
-    async with hf.worker([GRAPH], lease_seconds=LEASE_SECONDS, poll_seconds=POLL_SECONDS):
+    async with hf.worker([GRAPH], lease=LEASE_SECONDS, poll=POLL_SECONDS):
         await process.clock.sleep(seconds)
 
 
@@ -89,7 +89,7 @@ def test_a_run_is_stuck_unless_it_became_due_after_the_last_worker_left(dismisse
 
 def test_a_run_that_its_last_worker_still_holds_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
     async def during(world: World, process: Process, hf: Holdfast, promises: Promises) -> None:
-        worker = hf.worker([GRAPH], lease_seconds=LEASE_SECONDS, poll_seconds=POLL_SECONDS)
+        worker = hf.worker([GRAPH], lease=LEASE_SECONDS, poll=POLL_SECONDS)
         promises.dismissed()
         await worker.start()
         await process.clock.sleep(5)
@@ -125,7 +125,7 @@ def test_a_fleet_is_not_sent_home_while_a_run_is_due_in_a_moment() -> None:
 
     async def during(world: World, process: Process, hf: Holdfast, promises: Promises) -> None:
         state = Fleet(world, promises, Script(), 0, GRAPH, cast("Any", None), Lot())
-        async with hf.worker([GRAPH], lease_seconds=LEASE_SECONDS, poll_seconds=POLL_SECONDS):
+        async with hf.worker([GRAPH], lease=LEASE_SECONDS, poll=POLL_SECONDS):
             began = world.loop.time()
             await fleets._come_to_rest(world, state)
             came_to_rest.append(world.loop.time() - began)
@@ -153,7 +153,7 @@ def test_a_run_that_is_to_be_cancelled_must_not_be_quarantined(
             await end(ending, status, failure)
 
         monkeypatch.setattr(RunEnding, "end", meanwhile)
-        async with hf.worker([other], resumes_max=1, poll_seconds=POLL_SECONDS):
+        async with hf.worker([other], resumes_max=1, poll=POLL_SECONDS):
             await process.clock.sleep(LEASE_SECONDS)
         assert statuses_of(world) == {RUN.id: "cancelled"}
 

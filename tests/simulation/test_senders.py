@@ -104,7 +104,7 @@ def test_what_the_network_repeats_in_a_freed_run_is_not_the_engines(
             assert item is not None
 
         monkeypatch.setattr("holdfast.engine.execution.run_ending.free_run", repeated)
-        async with hf.worker([GRAPH], poll_seconds=1.0):
+        async with hf.worker([GRAPH], poll=1.0):
             await process.clock.sleep(EXPIRES + 20)
         assert (await hf.run(RUN.id).get()).status == "expired"
 
@@ -144,7 +144,7 @@ def test_only_what_a_refused_sender_left_itself_is_held_against_it(
             await remove(kernel, head)
 
         monkeypatch.setattr("holdfast.engine.execution.run_ending.free_run", refused)
-        async with hf.worker([GRAPH], poll_seconds=1.0):
+        async with hf.worker([GRAPH], poll=1.0):
             await process.clock.sleep(EXPIRES + 20)
 
     scene(during)

@@ -54,7 +54,7 @@ def scene(records: list[CallFinished], screen: Screen) -> None:
         hf = face_of(process, tenant=RUN.tenant)
 
         async def all_of_it() -> None:
-            async with hf.worker([graph], poll_seconds=1.0):
+            async with hf.worker([graph], poll=1.0):
                 handle = await hf.start(graph, id=RUN.id)
                 await handle.result()
             head = promises._runs.row(RUN)

@@ -31,7 +31,7 @@ async def test_a_person_settles_calls_so_that_their_runs_end(tmp_path: Path) -> 
     async with (
         asyncio.timeout(DEADLINE_SECONDS),
         Holdfast(f"sqlite:///{tmp_path}/runs.db") as hf,
-        hf.worker([graph], poll_seconds=0.05),
+        hf.worker([graph], poll=0.05),
     ):
         run = await hf.start(graph, {})
         async with settling_ambiguous(hf) as heard:

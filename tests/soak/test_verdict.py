@@ -55,7 +55,7 @@ async def worked_through(folder: Path) -> AsyncIterator[Evidence]:
         Holdfast(url, models=flows.MODELS) as hf,
         open_store(url) as store,
     ):
-        async with hf.worker([*graphs, flows.brief], poll_seconds=0.05):
+        async with hf.worker([*graphs, flows.brief], poll=0.05):
             for errand in ERRANDS:
                 await do(hf, errand)
             for errand in ERRANDS:

@@ -1,4 +1,4 @@
-"""Lanes: what crosses together, what waits becomes the next bundle, nobody is left waiting."""
+"""Threads for jobs: bundles cross together, and no job is left waiting."""
 
 from __future__ import annotations
 
@@ -33,49 +33,49 @@ class Gate:
 
 async def test_what_is_submitted_in_one_turn_crosses_together() -> None:
     gate = Gate()
-    lane = JobThreads("test", [gate.run])
-    results = await asyncio.gather(*(lane.submit(n) for n in range(5)))
+    job_threads = JobThreads("test", [gate.run])
+    results = await asyncio.gather(*(job_threads.submit(n) for n in range(5)))
     assert results == [0, 2, 4, 6, 8]
     assert gate.bundles == [[0, 1, 2, 3, 4]]
-    lane.close()
+    job_threads.close()
 
 
 async def test_what_waits_becomes_the_next_bundle() -> None:
     gate = Gate()
     gate.open.clear()
-    lane = JobThreads("test", [gate.run])
-    first = lane.submit(1)
+    job_threads = JobThreads("test", [gate.run])
+    first = job_threads.submit(1)
     await asyncio.to_thread(gate.entered.acquire, timeout=SECONDS_MAX)
     # Each in a turn of its own, while the first is under way.
     waiting: list[asyncio.Future[int]] = []
     for n in range(2, 5):
-        waiting.append(lane.submit(n))
+        waiting.append(job_threads.submit(n))
         await asyncio.to_thread(lambda: None)
     gate.open.set()
     assert await asyncio.gather(first, *waiting) == [2, 4, 6, 8]
     assert gate.bundles == [[1], [2, 3, 4]]
-    lane.close()
+    job_threads.close()
 
 
 async def test_a_bundle_is_bounded() -> None:
     gate = Gate()
-    lane = JobThreads("test", [gate.run])
-    await asyncio.gather(*(lane.submit(n) for n in range(2500)))
+    job_threads = JobThreads("test", [gate.run])
+    await asyncio.gather(*(job_threads.submit(n) for n in range(2500)))
     assert sum(map(len, gate.bundles)) == 2500
     assert max(map(len, gate.bundles)) <= 2048
-    lane.close()
+    job_threads.close()
 
 
 async def test_closing_does_what_was_submitted() -> None:
     gate = Gate()
-    lane = JobThreads("test", [gate.run])
-    futures = [lane.submit(n) for n in range(3)]
+    job_threads = JobThreads("test", [gate.run])
+    futures = [job_threads.submit(n) for n in range(3)]
     # Not even sent to the thread yet.
-    await asyncio.to_thread(lane.close)
+    await asyncio.to_thread(job_threads.close)
     assert await asyncio.gather(*futures) == [0, 2, 4]
     with pytest.raises(StoreClosed):
-        lane.submit(1)
-    lane.close()
+        job_threads.submit(1)
+    job_threads.close()
 
 
 async def test_a_runner_that_fails_leaves_nobody_waiting() -> None:
@@ -87,33 +87,35 @@ async def test_a_runner_that_fails_leaves_nobody_waiting() -> None:
             raise ZeroDivisionError
         return jobs
 
-    lane = JobThreads("test", [fail_once])
-    outcomes = await asyncio.gather(*(lane.submit(n) for n in range(3)), return_exceptions=True)
+    job_threads = JobThreads("test", [fail_once])
+    outcomes = await asyncio.gather(
+        *(job_threads.submit(n) for n in range(3)), return_exceptions=True
+    )
     assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 3
     assert len({id(outcome) for outcome in outcomes}) == 3
-    assert await lane.submit(7) == 7
-    lane.close()
+    assert await job_threads.submit(7) == 7
+    job_threads.close()
 
 
 async def test_a_cancelled_caller_does_not_disturb_the_others() -> None:
     gate = Gate()
     gate.open.clear()
-    lane = JobThreads("test", [gate.run])
-    first, second = lane.submit(1), lane.submit(2)
+    job_threads = JobThreads("test", [gate.run])
+    first, second = job_threads.submit(1), job_threads.submit(2)
     await asyncio.to_thread(gate.entered.acquire, timeout=SECONDS_MAX)
     first.cancel()
     gate.open.set()
     assert await second == 4
-    lane.close()
+    job_threads.close()
 
 
 def test_two_event_loops_in_two_threads() -> None:
     gate = Gate()
-    lane = JobThreads("test", [gate.run])
+    job_threads = JobThreads("test", [gate.run])
     results: dict[int, list[int]] = {}
 
     async def work(start: int) -> list[int]:
-        return [await lane.submit(n) for n in range(start, start + 50)]
+        return [await job_threads.submit(n) for n in range(start, start + 50)]
 
     def thread(start: int) -> None:
         results[start] = asyncio.run(work(start))
@@ -124,7 +126,7 @@ def test_two_event_loops_in_two_threads() -> None:
     for each in threads:
         each.join(SECONDS_MAX)
     assert results == {start: [2 * n for n in range(start, start + 50)] for start in (0, 1000)}
-    lane.close()
+    job_threads.close()
 
 
 def test_what_comes_between_is_called_again_and_again() -> None:
@@ -134,20 +136,20 @@ def test_what_comes_between_is_called_again_and_again() -> None:
         called.release()
         return 0.001
 
-    lane = JobThreads("test", [lambda jobs: jobs], after_batch=between)
+    job_threads = JobThreads("test", [lambda jobs: jobs], after_batch=between)
     assert all(called.acquire(timeout=SECONDS_MAX) for _ in range(3))
-    lane.close()
+    job_threads.close()
 
 
 def test_a_fork_is_told_to_open_the_store_anew() -> None:
-    lane = JobThreads("test", [lambda jobs: jobs])
+    job_threads = JobThreads("test", [lambda jobs: jobs])
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
 
         async def use() -> None:
             try:
-                await asyncio.wait_for(lane.submit(1), 5)
+                await asyncio.wait_for(job_threads.submit(1), 5)
             except StoreClosed as error:
                 os.write(write, str(error).encode())
 
@@ -159,4 +161,4 @@ def test_a_fork_is_told_to_open_the_store_anew() -> None:
     os.waitpid(child, 0)
     with os.fdopen(read) as told:
         assert "forked" in told.read()
-    lane.close()
+    job_threads.close()

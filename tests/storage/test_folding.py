@@ -53,7 +53,7 @@ async def test_a_sweep_deletes_no_input_of_a_live_run(
         clock.advance(3 * 24 * 3600)
         done = await swept(hf)
         assert (done.kept, done.deleted, done.foreign) == (2, 0, 0)
-        async with hf.worker([GRAPH], lease_seconds=10**8):
+        async with hf.worker([GRAPH], lease=10**8):
             for id, tenant in (("run-1", "Acme"), ("run-2", "acme")):
                 await hf.run(id, tenant=tenant).signal("go")
                 assert (await hf.run(id, tenant=tenant).result(timeout=60))["size"] == 200_000

@@ -135,8 +135,8 @@ def test_the_report_is_priced_from_a_dated_list() -> None:
     meter.record("journal", "write", Units(write=1_000_000))
     meter.record("journal", "get", Units(read=2_000_000))
     # By AWS's price page: $0.625 and $0.125 a million since November 2024, twice that before.
-    assert meter.report().dollars == pytest.approx(0.625 + 2 * 0.125)
-    assert meter.report(PRICES_BEFORE_2024_11).dollars == pytest.approx(1.25 + 2 * 0.25)
-    assert meter.report().dollars_per_month(times_per_hour=2) == pytest.approx(0.875 * 2 * 730)
+    assert meter.report().usd == pytest.approx(0.625 + 2 * 0.125)
+    assert meter.report(PRICES_BEFORE_2024_11).usd == pytest.approx(1.25 + 2 * 0.25)
+    assert meter.report().usd_per_month(times_per_hour=2) == pytest.approx(0.875 * 2 * 730)
     assert PRICES is PRICES_2024_11
     assert "since 2024-11-01" in str(meter.report())

@@ -92,7 +92,7 @@ async def test_timers_fire_in_their_order_at_their_own_time() -> None:
 
 
 async def test_short_sleeps_are_work_of_the_worker_and_follow_the_clock() -> None:
-    """A sleep that is shorter than hold_seconds is held by the worker: nothing is due."""
+    """A sleep that is shorter than ``hold`` is held by the worker: nothing is due."""
 
     async def nap(order: Order, ctx: Context) -> dict[str, list[str]]:
         await asyncio.gather(ctx.sleep(0.5), ctx.sleep(1.5))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 import msgspec
 
 from holdfast.app import Holdfast
-from holdfast.cli.facts import budget_needs, cut_to_line, dollars, money_facts
+from holdfast.cli.facts import budget_needs, cut_to_line, money_facts, node_time_text, usd_text
 from holdfast.cli.opening import with_holdfast
 from holdfast.cli.parameters import budget_options, example, json_option, parse_json
 from holdfast.cli.text import columns, compact, pretty, say
@@ -116,7 +115,8 @@ async def budget(
     id: str,
     usd: float | None,
     tokens: int | None,
-    wall: timedelta | None,
+    node_time: str | None,
+    wall: str | None,
     estimate: bool | None,
     as_json: bool,
 ) -> None:
@@ -126,37 +126,34 @@ async def budget(
     """
     handle = holdfast.run(id)
     row = await handle.get()
-    if (usd, tokens, wall, estimate) != (None,) * 4:
-        await handle.set_budget(_changed(row, usd, tokens, wall, estimate))
+    named = {"usd": usd, "tokens": tokens, "node_time": node_time, "wall": wall}
+    if (*named.values(), estimate) != (None,) * 5:
+        await handle.set_budget(_changed(row, named, estimate))
         row = await handle.get()
     together = await handle.spending()
     if as_json:
         click.echo(pretty(_spending(row, together)))
         return
-    facts = [*money_facts(row), ("used", f"{row.spent_seconds:g} seconds inside nodes")]
+    facts = [*money_facts(row), ("used", node_time_text(row))]
     if row.budget is None and row.budget_of is None:
         facts = [("budget", "none"), *facts]
     if (together.usd, together.tokens) != (row.cost_usd, row.tokens):
-        told = f"{dollars(together.usd)}, {together.tokens:,} tokens: with the runs that it started"
+        told = (
+            f"{usd_text(together.usd)}, {together.tokens:,} tokens: with the runs that it started"
+        )
         facts.append(("together", told))
     for line in columns([*facts, *(("lacks", f"it {needs}") for needs in budget_needs(row))]):
         click.echo(line)
 
 
-def _changed(
-    row: Run,
-    usd: float | None,
-    tokens: int | None,
-    wall: timedelta | None,
-    estimate: bool | None,
-) -> BudgetLimits:
+def _changed(row: Run, named: Mapping[str, Any], estimate: bool | None) -> BudgetLimits:
     """Return a run's budget with the given limits changed."""
     changed = BudgetLimits() if row.budget is None else row.budget
-    if (usd, tokens, wall) != (None, None, None):
-        given = Budget(usd=usd, tokens=tokens, wall=wall).limits
-        limits = {name: getattr(given, name) for name in ("tokens", "nanodollars", "wall_ms")}
-        named = {name: limit for name, limit in limits.items() if limit is not None}
-        changed = msgspec.structs.replace(changed, **named)
+    if any(limit is not None for limit in named.values()):
+        given = msgspec.structs.asdict(Budget(**named).limits)
+        del given["estimate"]
+        limits = {name: limit for name, limit in given.items() if limit is not None}
+        changed = msgspec.structs.replace(changed, **limits)
     return changed if estimate is None else msgspec.structs.replace(changed, estimate=estimate)
 
 

@@ -6,21 +6,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
-import msgspec
 
 from holdfast.cli.text import columns, compact, say, utc_of_ms
 from holdfast.model.budget import BudgetLimits
+from holdfast.model.durations import duration_text
 from holdfast.model.event import Failure
 from holdfast.model.moments import utc_text
 from holdfast.model.run import HistoryEntry, Run, RunEntry, SessionQueueEntry
-from holdfast.model.spending import NANODOLLARS_PER_DOLLAR, NO_SPENDING
+from holdfast.model.spending import NO_SPENDING
 from holdfast.model.wait import BudgetWait, Wait
 from holdfast.records.head import ROW_WAITS_MAX
 
 __all__ = [
     "budget_needs",
     "cut_to_line",
-    "dollars",
     "facts_of",
     "money_facts",
     "result_facts",
@@ -38,7 +37,7 @@ _ARGUMENTS_MAX = 80
 # Fields that are shown even if they are empty: an empty answer is an answer.
 _ANSWERS = ("payload", "result")
 _FOR_MACHINES = ("digest", "kinds", "ops")
-_SAYS_NOTHING = (None, "", msgspec.structs.asdict(NO_SPENDING))
+_SAYS_NOTHING = (None, "", NO_SPENDING.as_dict())
 
 
 def run_lines(runs: Sequence[RunEntry], damaged: Sequence[str] = ()) -> Iterable[str]:
@@ -62,7 +61,7 @@ def _run_cells(entry: RunEntry) -> tuple[str, ...]:
         f"{entry.graph} v{entry.version}",
         cut_to_line(entry.node, _NODE_MAX),
         entry.id,
-        dollars(entry.cost_usd) if entry.cost_usd else "",
+        usd_text(entry.cost_usd) if entry.cost_usd else "",
         " ".join(f"{name}={value}" for name, value in entry.labels.items()),
         cut_to_line(_reason_text(entry)),
     )
@@ -144,7 +143,7 @@ def facts_of(row: Run) -> Iterator[tuple[str, str]]:
         yield "child of", f"run {row.parent}"
     if row.into is not None:
         yield "went into", f"run {row.into}"
-    used = f"{_counted(row.nodes_run, 'node')}, {row.spent_seconds:g} seconds inside nodes"
+    used = f"{_counted(row.nodes_run, 'node')}, {node_time_text(row)}"
     yield "used", used + known
     yield from money_facts(row)
     if row.retries_left:
@@ -171,7 +170,12 @@ def money_facts(row: Run) -> Iterator[tuple[str, str]]:
     if row.budget_of is not None:
         yield "budget", f"that of run {row.budget_of}"
     if row.tokens or row.cost_usd or row.budget is not None:
-        yield "spent", f"{dollars(row.cost_usd)}, {row.tokens:,} tokens"
+        yield "spent", f"{usd_text(row.cost_usd)}, {row.tokens:,} tokens"
+
+
+def node_time_text(row: Run) -> str:
+    """Return how long a run has been inside its nodes."""
+    return f"{duration_text(round(1000 * row.spent_seconds))} inside nodes"
 
 
 def budget_needs(row: Run) -> list[str]:
@@ -180,17 +184,19 @@ def budget_needs(row: Run) -> list[str]:
 
 
 def _limits(limits: BudgetLimits) -> Iterator[str]:
-    if limits.nanodollars is not None:
-        yield dollars(limits.nanodollars / NANODOLLARS_PER_DOLLAR)
+    if limits.usd is not None:
+        yield usd_text(limits.usd)
     if limits.tokens is not None:
         yield f"{limits.tokens:,} tokens"
+    if limits.node_time_ms is not None:
+        yield f"{duration_text(limits.node_time_ms)} inside nodes"
     if limits.wall_ms is not None:
-        yield f"{limits.wall_ms / 1000:g} seconds inside nodes"
+        yield f"{duration_text(limits.wall_ms)} of wall time"
     if limits.estimate:
         yield "with estimates"
 
 
-def dollars(amount: float) -> str:
+def usd_text(amount: float) -> str:
     """Return an amount of dollars as text."""
     return f"${amount:,.6f}"
 

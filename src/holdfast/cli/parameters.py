@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -15,18 +14,18 @@ import click
 
 from holdfast.cli.failures import show_errors
 from holdfast.errors import InvalidRequest
-from holdfast.model.durations import days, hours, minutes, seconds
+from holdfast.model.durations import milliseconds_of
 from holdfast.model.run import PAUSE_REASONS
 from holdfast.records.run_filter import RunFilter
 from holdfast.storage.open import is_in_memory
 
 __all__ = [
+    "DURATION",
     "budget_options",
     "example",
     "filter_options",
     "json_option",
     "labels_option",
-    "parse_duration",
     "parse_json",
     "parse_path",
     "parse_time",
@@ -37,7 +36,6 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 # Options of a filter that have the names of its conditions.
 _SAME_NAMES = ("status", "graph", "since", "until", "node", "updated_since", "updated_until")
-_UNITS = {"s": seconds, "m": minutes, "h": hours, "d": days}
 
 
 def _check_url(context: click.Context, parameter: click.Parameter, url: str) -> str:
@@ -87,19 +85,22 @@ def parse_time(text: str) -> datetime:
         ) from None
 
 
-def parse_duration(text: str) -> timedelta:
-    """Return the duration of a number and the letter of its unit.
+class _DurationType(click.ParamType[str]):
+    """Durations as the library takes them: ``90s``, ``1h30m``, ``7d``."""
 
-    Raises:
-        click.BadParameter: the text is not a duration.
-    """
-    read = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([smhd])", text)
-    try:
-        if read is not None:
-            return _UNITS[read[2]](float(read[1]))
-    except InvalidRequest:  # too long
-        pass
-    raise click.BadParameter(f"{text!r} is not a duration such as 90s, 30m, 12h or 3d")
+    name = "duration"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        name = None if param is None else param.name
+        try:
+            milliseconds_of(value, name or self.name)
+        except InvalidRequest as error:
+            self.fail(str(error), param, ctx)
+        return value
+
+
+DURATION = _DurationType()
+"""The type of options and arguments that are durations."""
 
 
 def parse_path(text: str) -> Path:
@@ -253,12 +254,12 @@ def budget_options(function: F) -> F:
         ),
         click.option(
             "--wall",
-            type=parse_duration,
-            metavar="SPAN",
-            help="Limit the time in nodes (30m, 2h).",
+            type=DURATION,
+            help="Limit the time since the start of the run, pauses included.",
         ),
+        click.option("--node-time", type=DURATION, help="Limit the time inside nodes (30m, 2h)."),
         click.option("--tokens", type=click.IntRange(min=0), help="Limit input and output tokens."),
-        click.option("--usd", type=click.FloatRange(min=0), help="Limit dollars."),
+        click.option("--usd", type=click.FloatRange(min=0), help="Limit the cost, in US dollars."),
     ):
         function = option(function)
     return function

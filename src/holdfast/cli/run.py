@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any, get_args
 
@@ -15,10 +15,10 @@ from holdfast.cli.effects import ambiguous, budget, resolve
 from holdfast.cli.failures import show_errors
 from holdfast.cli.opening import with_holdfast
 from holdfast.cli.parameters import (
+    DURATION,
     budget_options,
     example,
     labels_option,
-    parse_duration,
     parse_json,
     parse_time,
 )
@@ -28,7 +28,6 @@ from holdfast.cli.text import pretty, say
 from holdfast.clock import SystemClock
 from holdfast.handle import RunHandle
 from holdfast.model.budget import Budget
-from holdfast.model.durations import hours, seconds
 from holdfast.model.moments import utc_text
 from holdfast.model.program import Program
 from holdfast.model.run import OnBusy
@@ -81,16 +80,15 @@ def _load_graph_argument(
     "--start-at", type=parse_time, metavar="TIME", help="Do not run before this time (UTC)."
 )
 @click.option(
-    "--expires-hours",
-    type=click.FloatRange(min=0, min_open=True),
-    help="The run expires this long after its start.  [default: as the graph says, or 168]",
+    "--expires",
+    type=DURATION,
+    help="The run expires this long after its start.  [default: as the graph says, or 7d]",
 )
 @budget_options
 @click.option("--wait", is_flag=True, help="Wait for the result; a worker must serve the graph.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True, max=1e9),
-    metavar="SECONDS",
+    type=DURATION,
     help="Wait at most this long (with or without --wait); then the exit code is 1.",
 )
 @with_holdfast(make=True)
@@ -106,20 +104,22 @@ async def start(
     session: str | None,
     on_busy: OnBusy | None,
     start_at: datetime | None,
-    expires_hours: float | None,
+    expires: str | None,
     usd: float | None,
     tokens: int | None,
-    wall: timedelta | None,
+    node_time: str | None,
+    wall: str | None,
     estimate: bool | None,
     wait: bool,
-    timeout: float | None,  # noqa: ASYNC109
+    timeout: str | None,  # noqa: ASYNC109
 ) -> None:
     """Start a run of the graph TARGET with an INPUT as JSON (- reads it from standard input).
 
     Prints the run's id, and with --wait the result.
     """
     wait = wait or timeout is not None
-    limited = (usd, tokens, wall, estimate) != (None,) * 4
+    limits: dict[str, Any] = {"usd": usd, "tokens": tokens, "node_time": node_time, "wall": wall}
+    limited = (*limits.values(), estimate) != (None,) * 5
     handle = await holdfast.start(
         graph,
         input,
@@ -130,10 +130,8 @@ async def start(
         session=session,
         on_busy=on_busy,
         start_at=start_at,
-        expires=None if expires_hours is None else hours(expires_hours),
-        budget=(
-            Budget(usd=usd, tokens=tokens, wall=wall, estimate=bool(estimate)) if limited else None
-        ),
+        expires=expires,
+        budget=Budget(**limits, estimate=bool(estimate)) if limited else None,
     )
     say(handle.id, err=wait)
     if wait:
@@ -141,13 +139,12 @@ async def start(
         click.echo(pretty(await _wait_for_result(holdfast.run(handle.id), timeout)))
 
 
-async def _wait_for_result(handle: RunHandle, seconds_max: float | None) -> Any:
+async def _wait_for_result(handle: RunHandle, limit: str | None) -> Any:
     """Return the result of a run; if it takes long, say once what the run waits for.
 
     Raises:
         click.ClickException: the run did not end in that time.
     """
-    limit = None if seconds_max is None else seconds(seconds_max)
     ending = asyncio.ensure_future(handle.result(timeout=limit))
     try:
         await asyncio.wait({ending}, timeout=_SILENT_SECONDS)
@@ -216,10 +213,10 @@ async def cancel(
 
 @run.command(epilog=example("holdfast run extend doc-42 3d"))
 @click.argument("id")
-@click.argument("expires", type=parse_duration, metavar="SPAN")
+@click.argument("expires", type=DURATION, metavar="DURATION")
 @with_holdfast()
-async def extend(holdfast: Holdfast, *, id: str, expires: timedelta) -> None:
-    """Let the run ID expire SPAN from now (90s, 30m, 12h, 3d). An expiry only moves later."""
+async def extend(holdfast: Holdfast, *, id: str, expires: str) -> None:
+    """Let the run ID expire DURATION from now (90s, 1h30m, 3d). An expiry only moves later."""
     handle = holdfast.run(id)
     await handle.extend(expires)
     say(f"run {id} expires at {utc_text((await handle.get()).expires_at)}")

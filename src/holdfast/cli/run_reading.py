@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any, TypeVar, get_args
 
 import click
@@ -21,10 +20,10 @@ from holdfast.cli.facts import (
 )
 from holdfast.cli.opening import with_holdfast
 from holdfast.cli.parameters import (
+    DURATION,
     example,
     filter_options,
     json_option,
-    parse_duration,
 )
 from holdfast.cli.text import columns, compact, pretty, say
 from holdfast.clock import SystemClock
@@ -218,9 +217,9 @@ async def watch(
 @click.argument("statuses", nargs=-1, required=True, type=click.Choice(get_args(Status)))
 @click.option(
     "--timeout",
-    type=parse_duration,
-    metavar="SPAN",
-    help="Wait at most this long (90s, 30m, 12h, 3d); then the exit code is 1.",
+    type=DURATION,
+    metavar="DURATION",
+    help="Wait at most this long (90s, 1h30m, 3d); then the exit code is 1.",
 )
 @with_holdfast()
 async def until(
@@ -228,7 +227,7 @@ async def until(
     *,
     id: str,
     statuses: tuple[Status, ...],
-    timeout: timedelta | None,  # noqa: ASYNC109
+    timeout: str | None,  # noqa: ASYNC109
 ) -> None:
     """Wait until the run ID has one of the STATUSES, and print which.
 

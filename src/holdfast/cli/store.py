@@ -9,9 +9,8 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.failures import asynchronous, show_errors
-from holdfast.cli.parameters import example, parse_path
+from holdfast.cli.parameters import DURATION, example, parse_path
 from holdfast.cli.text import pretty, say
-from holdfast.model.durations import days
 from holdfast.records.keys import SETTINGS
 from holdfast.records.settings import SHARDS, settings_of
 from holdfast.storage import CopyReport, backup_store, restore_store
@@ -112,15 +111,15 @@ def _copy_text(copied: CopyReport, source: str) -> str:
 @store.command(epilog=_ADDRESSES)
 @click.argument("url")
 @click.option(
-    "--older-than-days",
-    type=click.FloatRange(1),
-    default=2,
+    "--older-than",
+    type=DURATION,
+    default="2d",
     show_default=True,
     help="Keep all blobs of runs that are younger.",
 )
 @click.option("--dry-run", is_flag=True, help="Only count the blobs; delete nothing.")
 @asynchronous
-async def sweep(url: str, older_than_days: float, dry_run: bool) -> None:
+async def sweep(url: str, older_than: str, dry_run: bool) -> None:
     """Delete the orphaned blobs at URL: crashes left them behind, and no run uses them.
 
     It can be repeated after an interruption. Run it now and then; it is never urgent.
@@ -128,9 +127,7 @@ async def sweep(url: str, older_than_days: float, dry_run: bool) -> None:
     done, before = "to be deleted" if dry_run else "deleted", ""
     async with open_store(url, make=False) as opened:
         holdfast = Holdfast(url, store=opened)
-        async for progress in holdfast.sweep_blobs(
-            older_than=days(older_than_days), dry_run=dry_run
-        ):
+        async for progress in holdfast.sweep_blobs(older_than=older_than, dry_run=dry_run):
             line = (
                 f"{progress.blobs} blobs seen, {progress.deleted} {done} ({progress.freed} runs), "
                 f"{progress.kept} runs kept, {progress.young} too young, "

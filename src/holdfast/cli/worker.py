@@ -18,12 +18,13 @@ from holdfast.app import Holdfast
 from holdfast.cli.failures import show_errors
 from holdfast.cli.logs import LOG_FORMATS, LOG_LEVELS, configure_logging
 from holdfast.cli.opening import common_options
-from holdfast.cli.parameters import example
+from holdfast.cli.parameters import DURATION, example
 from holdfast.cli.targets import FORMS, load_dict, load_graphs
 from holdfast.cli.text import say
 from holdfast.engine.worker.options import WorkerOptions
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import StoreError
+from holdfast.model.durations import duration_text
 from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.program import Program
 
@@ -56,7 +57,7 @@ _EPILOG = (
         "holdfast worker shop.flows --models shop.models:MODELS --quotas shop.models:QUOTAS",
     )
     + "\n\nOn SIGTERM or SIGINT (Ctrl-C) the worker claims no more runs, lets nodes continue for "
-    "at most --drain-seconds, releases all runs and exits with code 0. A second one kills it."
+    "at most --drain, releases all runs and exits with code 0. A second one kills it."
 )
 
 
@@ -87,28 +88,28 @@ _EPILOG = (
     "--quotas", metavar="TARGET", help="The quotas of these models: a dict by the same names."
 )
 @click.option(
-    "--lease-seconds",
-    type=click.FloatRange(min=1),
-    default=_DEFAULTS.lease_seconds,
+    "--lease",
+    type=DURATION,
+    default=duration_text(round(1000 * _DEFAULTS.lease_seconds)),
     show_default=True,
     help="How long after the worker's death other workers take over its runs.",
 )
 @click.option(
-    "--drain-seconds",
-    type=click.FloatRange(min=0),
-    default=_DEFAULTS.drain_seconds,
+    "--drain",
+    type=DURATION,
+    default=duration_text(round(1000 * _DEFAULTS.drain_seconds)),
     show_default=True,
     help="How long nodes may continue after the worker is asked to stop.",
 )
 @click.option(
-    "--poll-seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    "--poll",
+    type=DURATION,
     help="How often an idle worker polls for runs.  [default: depends on the store]",
 )
 @click.option(
-    "--hold-seconds",
-    type=click.FloatRange(min=0),
-    default=_DEFAULTS.hold_seconds,
+    "--hold",
+    type=DURATION,
+    default=duration_text(round(1000 * _DEFAULTS.hold_seconds)),
     show_default=True,
     help="The worker waits in place for sleeps and backoffs up to this; longer ones pause the run.",
 )
@@ -140,10 +141,10 @@ def worker(
     pools: Sequence[str],
     models: str | None,
     quotas: str | None,
-    lease_seconds: float,
-    drain_seconds: float,
-    poll_seconds: float | None,
-    hold_seconds: float,
+    lease: str,
+    drain: str,
+    poll: str | None,
+    hold: str,
     resumes_max: int,
     log_level: str | None,
     log_format: str,
@@ -160,10 +161,10 @@ def worker(
         options = WorkerOptions(
             concurrency=concurrency,
             pools=[pool or None for pool in pools] or _DEFAULTS.pools,
-            lease_seconds=lease_seconds,
-            drain_seconds=drain_seconds,
-            poll_seconds=poll_seconds,
-            hold_seconds=hold_seconds,
+            lease=lease,
+            drain=drain,
+            poll=poll,
+            hold=hold,
             resumes_max=resumes_max,
         )
         configure_logging(log_level, log_format)
@@ -251,7 +252,7 @@ async def _stop_worker(working: Worker, *, drain_seconds: float) -> None:
     """Stop a worker, and say so before and after."""
     # A worker that has lost its lease has no id until it registers again.
     name = f"worker {working.id}".rstrip()
-    drain = f"drain {drain_seconds:g} seconds"
+    drain = f"drain {duration_text(round(1000 * drain_seconds))}"
     say(f"{name} stops: runs in progress {working.running}, {drain}", err=True)
     await working.stop()
     name = f"worker {working.id}" if working.id else name

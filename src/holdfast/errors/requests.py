@@ -38,8 +38,8 @@ class InvalidRequest(HoldfastError):
         message: str | None = None,
         *,
         field: str | None = None,
-        size: int | None = None,
-        limit: int | None = None,
+        size: float | None = None,
+        limit: float | None = None,
     ) -> None:
         super().__init__(message)
         self.field = field

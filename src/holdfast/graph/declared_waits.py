@@ -21,7 +21,7 @@ import msgspec
 from holdfast.errors import InvalidRequest
 from holdfast.graph.node import CONTEXT_NAMES, AnyFunction, Node
 from holdfast.model.conditions import Timer, timer
-from holdfast.model.durations import days, hours, milliseconds_of, minutes, seconds
+from holdfast.model.durations import days, duration_text, hours, milliseconds_of, minutes, seconds
 
 __all__ = [
     "DeclaredWait",
@@ -31,7 +31,6 @@ __all__ = [
     "plain_function",
     "referenced",
     "span_ms_of",
-    "span_text",
 ]
 
 _WaitForm: TypeAlias = Literal["wait", "timer", "sleep", "pause"]
@@ -57,7 +56,7 @@ class DeclaredWait(msgspec.Struct, frozen=True):
 
     def warning(self, expires_in_ms: int) -> str:
         """Return for people what happens to it in a run that expires after that time."""
-        span, expires = span_text(self.span_ms), span_text(expires_in_ms)
+        span, expires = duration_text(self.span_ms), duration_text(expires_in_ms)
         does, then = _TEXTS[self.form]
         return f"node {self.node!r} {does} {span}, and the run expires after {expires}: {then}"
 
@@ -196,14 +195,16 @@ def _constant(expression: ast.expr, names: Mapping[str, Any]) -> Any:
         LookupError, TypeError, ArithmeticError, InvalidRequest: it is not such an expression.
     """
     match expression:
-        case ast.Constant(value) if isinstance(value, int | float):
+        case ast.Constant(value) if isinstance(value, int | float | str):
             return value
         case ast.Name() | ast.Attribute():
             value = referenced(expression, names)
-            if isinstance(value, int | float | timedelta):
+            if isinstance(value, int | float | timedelta | str):
                 return value
         case ast.BinOp(left, op, right) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)](_constant(left, names), _constant(right, names))
+            operands = _constant(left, names), _constant(right, names)
+            if not any(isinstance(operand, str) for operand in operands):
+                return _OPERATORS[type(op)](*operands)
         case ast.Call(func, args, keywords):
             if referenced(func, names) in _UNITS:
                 given = {str(word.arg): _constant(word.value, names) for word in keywords}
@@ -226,12 +227,3 @@ def referenced(expression: ast.expr, names: Mapping[str, Any]) -> Any:
         if isinstance(module, types.ModuleType):
             return getattr(module, expression.attr, None)
     raise LookupError
-
-
-def span_text(span_ms: int) -> str:
-    """Return a duration for people: ``3 days``."""
-    for unit, size_ms in (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000)):
-        if span_ms >= size_ms and span_ms % size_ms == 0:
-            count = span_ms // size_ms
-            return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
-    return f"{span_ms / 1000:g} seconds"

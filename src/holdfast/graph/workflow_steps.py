@@ -18,10 +18,10 @@ from holdfast.graph.declared_waits import (
     plain_function,
     referenced,
     span_ms_of,
-    span_text,
 )
 from holdfast.graph.node import CONTEXT_NAMES, AnyFunction
 from holdfast.model.conditions import Timer, timer
+from holdfast.model.durations import duration_text
 from holdfast.model.program import Program
 from holdfast.model.signals import SignalName, signal
 
@@ -247,7 +247,7 @@ class _Reader:
     def _sleep_label(self, call: ast.Call) -> str:
         duration = _argument(call, 0, "duration")
         span_ms = None if duration is None else span_ms_of(duration, self._names)
-        return f"sleep: {UNREAD if span_ms is None else span_text(span_ms)}"
+        return f"sleep: {UNREAD if span_ms is None else duration_text(span_ms)}"
 
     def _start_label(self, call: ast.Call) -> str:
         return f"start: {self._program_label(_argument(call, 0, 'graph'))}"
@@ -267,12 +267,12 @@ class _Reader:
                 return name if isinstance(name, str) else UNREAD
             if made is timer:
                 span_ms = span_ms_of(given, self._names)
-                return UNREAD if span_ms is None else span_text(span_ms)
+                return UNREAD if span_ms is None else duration_text(span_ms)
         known = self._value(condition)
         if isinstance(known, SignalName):
             return known.name
         if isinstance(known, Timer):
-            return span_text(known.duration_ms)
+            return duration_text(known.duration_ms)
         return UNREAD
 
     def _value(self, expression: ast.expr | None) -> Any:

@@ -28,6 +28,7 @@ from holdfast.integrations.responses import (
     raise_too_large,
 )
 from holdfast.model.answer_limits import STREAM_EVENTS_MAX
+from holdfast.model.durations import Duration, seconds_of
 from holdfast.model.invocation import (
     Answer,
     Emit,
@@ -95,7 +96,7 @@ class Bedrock:
         price: ModelPrice | None = None,
         max_tokens: int = 4096,
         context_tokens: int = 1_000_000,
-        timeout_seconds: float = 300.0,
+        timeout: Duration = 300,
     ) -> None:
         _check_installed()
         self.name: Final = model_id
@@ -104,7 +105,7 @@ class Bedrock:
         self.price: Final = price or price_of(model_id)
         self.max_tokens: Final = max_tokens
         self._context_tokens = context_tokens
-        self._timeout_seconds = timeout_seconds
+        self._timeout_seconds = seconds_of(timeout, "timeout")
         self._lock = threading.Lock()
         self._threads = NodeThreads(_CALLS_IN_FLIGHT_MAX, name="bedrock")
 

@@ -37,6 +37,7 @@ from holdfast.integrations.responses import (
     read_error_body,
     read_events,
 )
+from holdfast.model.durations import Duration, seconds_of
 from holdfast.model.invocation import Answer, Emit, Request, Usage, tokens_max
 from holdfast.model.pricing import ModelPrice, price_of
 from holdfast.redaction import REDACTED, excerpt, without_credentials
@@ -67,7 +68,7 @@ class OpenAI:
 
     ``api_key`` defaults to ``OPENAI_API_KEY``, but only for OpenAI's own address: any other
     ``base_url`` gets only a key that is passed here. The known prices are those of OpenAI, too:
-    pass a ``price`` for another ``base_url``. ``timeout_seconds`` is how long the endpoint may be
+    pass a ``price`` for another ``base_url``. ``timeout`` is how long the endpoint may be
     silent. ``client`` is an ``httpx.AsyncClient``, which the caller closes. ``context_tokens`` is
     the maximum input of the model; as many are reserved for a PDF. ``tokenizer`` returns the tokens
     of a text; budgets use it to count the input of a call that does not fit by its bytes. Without
@@ -84,7 +85,7 @@ class OpenAI:
         price: ModelPrice | None = None,
         max_tokens: int = 4096,
         context_tokens: int = 1_000_000,
-        timeout_seconds: float = 300.0,
+        timeout: Duration = 300,
         tokenizer: Tokenizer | None = None,
     ) -> None:
         if find_spec("httpx") is None:
@@ -100,7 +101,7 @@ class OpenAI:
         self.price: Final = price or (price_of(model) if self._is_openai else None)
         self.max_tokens: Final = max_tokens
         self._context_tokens = context_tokens
-        self._timeout_seconds = timeout_seconds
+        self._timeout_seconds = seconds_of(timeout, "timeout")
         self._given_client = client
         self._created_client: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient] | None = None
         self._counter = PromptCounter(model if self._is_openai else None, tokenizer)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 
 import msgspec
 
 from holdfast.errors import InvalidRequest, QuotaTooSmall
 from holdfast.model.durations import Duration, milliseconds_of
 from holdfast.model.names import validated_name
-from holdfast.model.spending import NANODOLLARS_PER_DOLLAR
+from holdfast.model.spending import NANODOLLARS_PER_DOLLAR, Spending, is_amount
 
-__all__ = ["ONE_REQUEST", "Cost", "Quota", "nanodollars_of", "validated_tool_quota"]
+__all__ = ["ONE_REQUEST", "Cost", "Quota", "validated_tool_quota"]
 
 _LIMIT_MAX = 10**15
+_USD_MAX = _LIMIT_MAX // NANODOLLARS_PER_DOLLAR
 _CONCURRENCY_MAX = 1_000
 _WINDOW_US_MIN = 1_000_000
 _WINDOW_US_MAX = 31 * 24 * 3600 * 1_000_000
@@ -62,13 +64,13 @@ class _Named(msgspec.Struct, frozen=True):
 class Quota(_Named, frozen=True, kw_only=True):
     """Limits how much of an external service all workers together use.
 
-    No window of length ``per`` has more ``requests``, ``tokens`` or ``dollars``. At most
+    No window of length ``per`` has more ``requests``, ``tokens`` or ``usd``. At most
     ``concurrency`` calls run at a time. With ``per_tenant`` each tenant has its own limits.
     """
 
     requests: int | None = None
     tokens: int | None = None
-    dollars: float | None = None
+    usd: float | Decimal | None = None
     per: Duration = 1
     concurrency: int | None = None
     per_tenant: bool = False
@@ -78,8 +80,12 @@ class Quota(_Named, frozen=True, kw_only=True):
         _check_int("requests", self.requests, _LIMIT_MAX)
         _check_int("tokens", self.tokens, _LIMIT_MAX)
         _check_int("concurrency", self.concurrency, _CONCURRENCY_MAX)
-        if self.dollars is not None and nanodollars_of(self.dollars, "dollars") < 1:
-            raise InvalidRequest("dollars of a quota must be more than 0", field="dollars")
+        if self.usd is not None and not (is_amount(self.usd, _USD_MAX) and self.nanodollars):
+            raise InvalidRequest(
+                "usd of a quota must be an int, float or Decimal of more than 0 up to "
+                f"{_USD_MAX:,}, got {self.usd!r:.80}",
+                field="usd",
+            )
         window_us = milliseconds_of(self.per, "per") * 1000
         if not _WINDOW_US_MIN <= window_us <= _WINDOW_US_MAX:
             raise InvalidRequest(
@@ -89,18 +95,18 @@ class Quota(_Named, frozen=True, kw_only=True):
             raise InvalidRequest(
                 f"per_tenant must be True or False, got {self.per_tenant!r:.80}", field="per_tenant"
             )
-        limits = (self.requests, self.tokens, self.dollars, self.concurrency)
+        limits = (self.requests, self.tokens, self.usd, self.concurrency)
         if all(limit is None for limit in limits):
             raise InvalidRequest(
-                f"quota {self.name!r:.80} must limit something: pass requests, tokens, dollars or "
+                f"quota {self.name!r:.80} must limit something: pass requests, tokens, usd or "
                 "concurrency",
                 field="requests",
             )
 
     @property
     def nanodollars(self) -> int | None:
-        """The limit on dollars, in whole nanodollars."""
-        return None if self.dollars is None else nanodollars_of(self.dollars, "dollars")
+        """The exact limit on money."""
+        return None if self.usd is None else round(self.usd * NANODOLLARS_PER_DOLLAR)
 
     @property
     def window_us(self) -> int:
@@ -154,38 +160,24 @@ class Quota(_Named, frozen=True, kw_only=True):
         """
         for field in ("requests", "tokens", "nanodollars"):
             limit, asked = getattr(self, field), getattr(cost, field)
-            if limit is not None and asked > limit:
-                raise QuotaTooSmall(
-                    f"a call needs {asked:,} {field}, but the quota {self.name!r:.80} allows "
-                    f"{limit:,} in a whole window: it can never be granted",
-                    field=field,
-                    size=asked,
-                    limit=limit,
-                )
-
-
-def nanodollars_of(dollars: float, field: str) -> int:
-    """Return dollars as whole nanodollars.
-
-    Raises:
-        InvalidRequest: the value is not a number, is negative, or is too large.
-    """
-    if isinstance(dollars, bool) or not isinstance(dollars, int | float):
-        raise InvalidRequest(f"{field} must be a number, got {dollars!r:.80}", field=field)
-    if not 0 <= dollars <= _LIMIT_MAX / NANODOLLARS_PER_DOLLAR:
-        raise InvalidRequest(
-            f"{field} must be from 0 to {_LIMIT_MAX // NANODOLLARS_PER_DOLLAR:,}, "
-            f"got {dollars!r:.80}",
-            field=field,
-        )
-    return round(dollars * NANODOLLARS_PER_DOLLAR)
+            if limit is None or asked <= limit:
+                continue
+            if field == "nanodollars":
+                field, asked, limit = "usd", Spending(0, asked).usd, Spending(0, limit).usd
+            raise QuotaTooSmall(
+                f"a call needs {asked:,} {field}, but the quota {self.name!r:.80} allows "
+                f"{limit:,} in a whole window: it can never be granted",
+                field=field,
+                size=asked,
+                limit=limit,
+            )
 
 
 def validated_tool_quota(quota: object) -> Quota | None:
     """Return the quota of a tool; None if it has none.
 
     Raises:
-        InvalidRequest: the value is not a Quota, or limits only tokens and dollars.
+        InvalidRequest: the value is not a Quota, or limits only tokens and usd.
     """
     if not isinstance(quota, Quota | None):
         raise InvalidRequest(
@@ -195,7 +187,7 @@ def validated_tool_quota(quota: object) -> Quota | None:
     if quota is not None and quota.requests is None and quota.concurrency is None:
         raise InvalidRequest(
             f"quota {quota.name!r:.80} of a tool must limit requests or concurrency: calls of "
-            "tools use neither tokens nor dollars",
+            "tools use neither tokens nor money",
             field="quota",
         )
     return quota

@@ -272,7 +272,7 @@ def _with_grant(
     more = SpentSlice(
         granted.counted_us,
         cost.tokens if quota.tokens is not None else 0,
-        cost.nanodollars if quota.dollars is not None else 0,
+        cost.nanodollars if quota.usd is not None else 0,
     )
     return msgspec.structs.replace(
         level,

@@ -5,9 +5,12 @@ A token of a cheap model costs 80 nanodollars, and sums of floats drift.
 
 from __future__ import annotations
 
+from decimal import Decimal
+from typing import cast
+
 import msgspec
 
-__all__ = ["NANODOLLARS_PER_DOLLAR", "NO_SPENDING", "Spending"]
+__all__ = ["NANODOLLARS_PER_DOLLAR", "NO_SPENDING", "Spending", "is_amount"]
 
 NANODOLLARS_PER_DOLLAR = 1_000_000_000
 """The number of nanodollars in a dollar."""
@@ -18,6 +21,7 @@ class Spending(msgspec.Struct, frozen=True, array_like=True):
 
     tokens: int = 0
     nanodollars: int = 0
+    """The exact amount of money; see `usd`."""
 
     def __add__(self, other: Spending) -> Spending:
         return Spending(self.tokens + other.tokens, self.nanodollars + other.nanodollars)
@@ -38,5 +42,17 @@ class Spending(msgspec.Struct, frozen=True, array_like=True):
         """The money in dollars, for display."""
         return self.nanodollars / NANODOLLARS_PER_DOLLAR
 
+    def as_dict(self) -> dict[str, float]:
+        """Return the spending as JSON shows it."""
+        return {"tokens": self.tokens, "usd": self.usd}
+
 
 NO_SPENDING = Spending()
+
+
+def is_amount(usd: object, max_usd: int) -> bool:
+    """Return whether a value is an amount of dollars from 0 to a maximum."""
+    # Not isinstance: a bool is an int. A comparison with a NaN is False, or raises for a Decimal.
+    if type(usd) is Decimal:
+        return usd.is_finite() and 0 <= usd <= max_usd
+    return type(usd) in (int, float) and 0 <= cast(float, usd) <= max_usd

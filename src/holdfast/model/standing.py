@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
+from holdfast.model.durations import duration_text
 from holdfast.model.moments import moment_ms
 from holdfast.model.run import Run
 
@@ -50,7 +49,7 @@ def overdue_text(run: Run, *, now_ms: int) -> str | None:
     seconds = (now_ms - moment_ms(run.due_at, "due_at")) // 1000
     if seconds < _CLAIM_SECONDS:
         return None
-    return f"no worker claimed the run for {timedelta(seconds=seconds)}: {_question(run)}"
+    return f"no worker claimed the run for {duration_text(1000 * seconds)}: {_question(run)}"
 
 
 def _question(run: Run) -> str:

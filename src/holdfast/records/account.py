@@ -61,7 +61,7 @@ class Account(msgspec.Struct, frozen=True):
         """
         if self.closed and need != NO_SPENDING:
             return "a budget, and that of its run is settled"
-        return self.limits.shortfall(self.granted + ungranted, 0, need)
+        return self.limits.shortfall(self.granted + ungranted, need)
 
     def limited_part(self, spending: Spending) -> Spending:
         """Return the part of an amount that the account limits."""

@@ -265,8 +265,8 @@ def _first_of_pair(pair: list[Any]) -> bytes:
 
 def spill_threshold_bytes(prices: PriceList = PRICES) -> int:
     """Return the size from which a blob is cheaper than an item of the table."""
-    put = prices.blob_puts_thousand / 1_000
-    write_unit = prices.write_units_million / 1_000_000
+    put = prices.blob_puts_thousand_usd / 1_000
+    write_unit = prices.write_units_million_usd / 1_000_000
     return round(put / write_unit) * 1024
 
 

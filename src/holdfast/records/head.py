@@ -14,6 +14,7 @@ from holdfast.model.event import Failure
 from holdfast.model.execution import Execution
 from holdfast.model.run import Status
 from holdfast.model.wait import Wait
+from holdfast.records.budget_map import budget_from_map
 from holdfast.records.index_keys import DueQueue, IndexKey
 from holdfast.records.keys import RunKey, SessionQueueKey
 
@@ -285,7 +286,7 @@ def head_of(item: Mapping[str, Any]) -> Head:
             failure=_failure(item["failure"]) if "failure" in item else None,
             retry=_decoded_attribute(item, "retry", RetryRequest),
             parent=_decoded_attribute(item, "parent", RunRef),
-            budget=_decoded_attribute(item, "budget", BudgetLimits),
+            budget=budget_from_map(item["budget"]) if "budget" in item else None,
             payer=_decoded_attribute(item, "draws", RunRef),
             **values,
         )

@@ -6,12 +6,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.budget import BudgetLimits
 from holdfast.records.head import (
     InboxSize,
 )
 
-__all__ = ["INBOX_COUNTERS", "TEXT_CHARS_MAX", "as_map", "budget_map", "inbox_counters"]
+__all__ = ["INBOX_COUNTERS", "TEXT_CHARS_MAX", "as_map", "inbox_counters"]
 
 TEXT_CHARS_MAX = 400
 """The limit on texts in a row, such as the reason of a cancellation."""
@@ -28,14 +27,6 @@ def inbox_counters(inbox: InboxSize) -> dict[str, int]:
         for name, value in zip(INBOX_COUNTERS, (inbox.items, inbox.bytes), strict=True)
         if value
     }
-
-
-def budget_map(limits: BudgetLimits) -> dict[str, Any]:
-    """Return a budget as a map. It names estimates only if the budget allows them."""
-    fields = as_map(limits)
-    if not limits.estimate:
-        del fields["estimate"]
-    return fields
 
 
 def as_map(value: msgspec.Struct) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.model.budget import BudgetLimits
+from holdfast.records.budget_map import budget_map
 from holdfast.records.head import (
     ATTRIBUTES,
     ROW_WAITS_MAX,
@@ -27,7 +28,6 @@ from holdfast.records.run_attributes import (
     INBOX_COUNTERS,
     TEXT_CHARS_MAX,
     as_map,
-    budget_map,
     inbox_counters,
 )
 from holdfast.records.run_conditions import (

@@ -42,9 +42,9 @@ class Report(msgspec.Struct, frozen=True):
         return sum_units(row.units for row in self.rows)
 
     @property
-    def dollars(self) -> float:
-        """The cost of all operations."""
-        return dollar_cost(self.units, self.prices)
+    def usd(self) -> float:
+        """The cost of all operations, in dollars."""
+        return cost_usd(self.units, self.prices)
 
     def by_purpose(self) -> dict[str, Units]:
         """Return the units of each purpose."""
@@ -53,24 +53,24 @@ class Report(msgspec.Struct, frozen=True):
             sums[row.purpose] = sums.get(row.purpose, NO_UNITS) + row.units
         return sums
 
-    def dollars_per_month(self, times_per_hour: float) -> float:
+    def usd_per_month(self, times_per_hour: float) -> float:
         """Return the cost of a month if all of these operations happen that many times an hour."""
-        return self.dollars * times_per_hour * HOURS_PER_MONTH
+        return self.usd * times_per_hour * HOURS_PER_MONTH
 
     def __str__(self) -> str:
         lines = [
             f"{'purpose':<12} {'operation':<11} {'calls':>8} {'read':>10} {'write':>10} "
-            f"{'blob bytes':>14} {'$':>12}"
+            f"{'blob bytes':>14} {'usd':>12}"
         ]
         lines += [
             f"{row.purpose:<12} {row.operation:<11} {row.calls:>8,} {row.units.reads:>10,.1f} "
             f"{row.units.writes:>10,.1f} {row.units.blob_bytes:>14,} "
-            f"{dollar_cost(row.units, self.prices):>12.8f}"
+            f"{cost_usd(row.units, self.prices):>12.8f}"
             for row in self.rows
         ]
         lines.append(
             f"{'total':<24} {self.calls:>8,} {self.units.reads:>10,.1f} "
-            f"{self.units.writes:>10,.1f} {self.units.blob_bytes:>14,} {self.dollars:>12.8f}"
+            f"{self.units.writes:>10,.1f} {self.units.blob_bytes:>14,} {self.usd:>12.8f}"
         )
         lines.append(f"(prices of {self.prices.region} since {self.prices.valid_from})")
         return "\n".join(lines)
@@ -131,10 +131,13 @@ class Meter:
             self._sums.clear()
 
 
-def dollar_cost(units: Units, prices: PriceList) -> float:
+def cost_usd(units: Units, prices: PriceList) -> float:
     """Return the cost of units by a price list."""
-    table = units.writes * prices.write_units_million + units.reads * prices.read_units_million
+    table = (
+        units.writes * prices.write_units_million_usd + units.reads * prices.read_units_million_usd
+    )
     blobs = (
-        units.blob_puts * prices.blob_puts_thousand + units.blob_gets * prices.blob_gets_thousand
+        units.blob_puts * prices.blob_puts_thousand_usd
+        + units.blob_gets * prices.blob_gets_thousand_usd
     )
     return table / 1_000_000 + blobs / 1000

@@ -16,31 +16,31 @@ class PriceList(msgspec.Struct, frozen=True, kw_only=True):
 
     valid_from: str
     region: str
-    write_units_million: float
-    """Dollars for a million DynamoDB write units."""
-    read_units_million: float
-    """Dollars for a million DynamoDB read units."""
-    blob_puts_thousand: float
-    """Dollars for a thousand S3 PUT, COPY, POST or LIST requests."""
-    blob_gets_thousand: float
-    """Dollars for a thousand S3 GET requests."""
+    write_units_million_usd: float
+    """The price of a million DynamoDB write units."""
+    read_units_million_usd: float
+    """The price of a million DynamoDB read units."""
+    blob_puts_thousand_usd: float
+    """The price of a thousand S3 PUT, COPY, POST or LIST requests."""
+    blob_gets_thousand_usd: float
+    """The price of a thousand S3 GET requests."""
 
 
 PRICES_BEFORE_2024_11 = PriceList(
     valid_from="2018-11-28",
     region="us-east-1",
-    write_units_million=1.25,
-    read_units_million=0.25,
-    blob_puts_thousand=0.005,
-    blob_gets_thousand=0.0004,
+    write_units_million_usd=1.25,
+    read_units_million_usd=0.25,
+    blob_puts_thousand_usd=0.005,
+    blob_gets_thousand_usd=0.0004,
 )
 
 # On 1 November 2024 AWS halved the prices of on-demand capacity.
 PRICES_2024_11 = msgspec.structs.replace(
     PRICES_BEFORE_2024_11,
     valid_from="2024-11-01",
-    write_units_million=0.625,
-    read_units_million=0.125,
+    write_units_million_usd=0.625,
+    read_units_million_usd=0.125,
 )
 
 PRICES = PRICES_2024_11

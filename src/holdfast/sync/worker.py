@@ -8,6 +8,7 @@ from collections import Counter
 from types import TracebackType
 
 from holdfast.engine.worker.worker import Worker as AsyncWorker
+from holdfast.model.durations import Duration
 from holdfast.portal import Portal
 
 __all__ = ["Worker"]
@@ -48,16 +49,20 @@ class Worker:
         """
         self._portal.call(self._worker.start)
 
-    def stop(self, *, drain_seconds: float | None = None) -> None:
+    def stop(self, *, drain: Duration | None = None) -> None:
         """Let nodes finish for a while, release every run, and delete the lease.
 
         Ctrl-C during this call stops the workers at once.
 
-        The worker stops a few seconds after ``drain_seconds``, even if nodes go on. Other workers
-        take over the runs that it could not release when its lease has ended.
+        The worker stops a few seconds after ``drain``, even if nodes go on; None means as long as
+        its options say. Other workers take over the runs that it could not release when its lease
+        has ended.
+
+        Raises:
+            InvalidRequest: ``drain`` is not a duration.
         """
         if not self._portal.is_closed:
-            self._portal.call(self._worker.stop, drain_seconds=drain_seconds)
+            self._portal.call(self._worker.stop, drain=drain)
 
     def __enter__(self) -> Worker:
         self.start()

@@ -27,9 +27,7 @@ class KitWorker(Worker):
 
     def __init__(self, kernel: Any, graphs: Any, options: WorkerOptions, **parts: Any) -> None:
         graphs = tuple(graphs)
-        options = msgspec.structs.replace(
-            options, lease_seconds=_NEVER_SECONDS, poll_seconds=_NEVER_SECONDS
-        )
+        options = msgspec.structs.replace(options, lease=_NEVER_SECONDS, poll=_NEVER_SECONDS)
         super().__init__(kernel, graphs, options, **parts)
         self._graphs = graphs
         self._partition_order = PartitionOrder(

@@ -108,10 +108,10 @@ def an_overshoot_that_does_not_stop_the_next_call(patch: pytest.MonkeyPatch) -> 
     """What was spent beyond a budget is taken for what the budget allows."""
     shortfall = BudgetLimits.shortfall
 
-    def forgiving(self: BudgetLimits, spent: Spending, wall_ms: int, need: Spending) -> Any:
+    def forgiving(self: BudgetLimits, spent: Spending, need: Spending) -> Any:
         if self.tokens is not None and spent.tokens > self.tokens:
             return None
-        return shortfall(self, spent, wall_ms, need)
+        return shortfall(self, spent, need)
 
     patch.setattr(BudgetLimits, "shortfall", forgiving)
 

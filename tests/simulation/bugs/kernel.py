@@ -355,7 +355,7 @@ def ticket_without_head(patch: pytest.MonkeyPatch) -> None:
 
 
 @bug()
-def leave_the_index_before_the_lane_is_passed_on(patch: pytest.MonkeyPatch) -> None:
+def leave_the_index_before_the_session_is_passed_on(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*arguments: Any, **values: Any) -> None: ...
 
     patch.setattr(obligations, "leave_queue", nothing)
@@ -365,8 +365,8 @@ def leave_the_index_before_the_lane_is_passed_on(patch: pytest.MonkeyPatch) -> N
 def reuse_a_number(patch: pytest.MonkeyPatch) -> None:
     """A session that is empty counts from the beginning again."""
 
-    def forgetful(lane: SessionQueue) -> int:
-        return max((ticket.number for ticket in lane.tickets), default=0) + 1
+    def forgetful(queue: SessionQueue) -> int:
+        return max((ticket.number for ticket in queue.tickets), default=0) + 1
 
     patch.setattr(session_entry, "next_ticket_number", forgetful)
 

@@ -14,6 +14,7 @@ from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.removal import check_journal_kept
 from holdfast.engine.runs.rows import read_row
 from holdfast.errors import HoldfastError, RunEnded
+from holdfast.model.durations import duration_text
 from holdfast.model.execution import Execution
 from holdfast.model.run import Run, Status
 from holdfast.model.standing import standing
@@ -70,9 +71,8 @@ class RunOutcomes:
             None if self._workers.has_claimed(run) else await self._read_outcome(run, wait=False)
         )
         if outcome is None:
-            raise TimeoutError(
-                f"run {run.id!r} has not ended within {seconds:g} seconds{await self._why(run)}"
-            )
+            limit = duration_text(round(1000 * (seconds or 0)))
+            raise TimeoutError(f"run {run.id!r} has not ended within {limit}{await self._why(run)}")
         return outcome
 
     async def wait_for_status(

@@ -32,7 +32,7 @@ def warn_if_no_call_fits(run: RunKey, limits: BudgetLimits, models: Mapping[str,
             needed = model_spending(model, tokens)
         except Exception:  # a call of a broken adapter reports it, and not the start
             return
-        shortfall = limits.shortfall(NO_SPENDING, 0, needed)
+        shortfall = limits.shortfall(NO_SPENDING, needed)
         if shortfall is None:
             return
         lacking.append((needed.nanodollars or needed.tokens, f"{name} needs {shortfall}"))

@@ -27,6 +27,7 @@ from holdfast.graph.mismatch import Mismatch, TooLarge
 from holdfast.graph.tool import Tool
 from holdfast.graph.values import converted, deep_copied
 from holdfast.model.call import Call
+from holdfast.model.durations import duration_text
 from holdfast.model.event import (
     CallFinished,
     CallIntended,
@@ -227,7 +228,7 @@ class Calls:
             if not heartbeat.timeout.expired():
                 raise
             raise HeartbeatTimedOut(
-                f"{request.tool.name!r} sent no heartbeat for {heartbeat_ms / 1000:g} s"
+                f"{request.tool.name!r} sent no heartbeat for {duration_text(heartbeat_ms)}"
             ) from None
         finally:
             del self._heartbeats[call]

@@ -236,7 +236,7 @@ class _ModelCall:
         self.unknown_reason = ""
         if model.price is None:
             self.unknown_reason = (
-                f"the model {model.name!r} has no price, and dollars are limited; "
+                f"the model {model.name!r} has no price, and usd is limited; "
                 "give its adapter a price"
             )
 
@@ -265,7 +265,7 @@ class _ModelCall:
 
     def charged(self, value: _SourcedAnswer) -> ChargedResult:
         usage, price = value.answer.usage, self._model.price
-        nanodollars = 0 if price is None else price.cost(usage)
+        nanodollars = 0 if price is None else price.cost_nanodollars(usage)
         cost = Spending(usage.input_tokens + usage.output_tokens, nanodollars)
         if value.from_cache:
             return ChargedResult(value.answer, saved=cost, source="cache")

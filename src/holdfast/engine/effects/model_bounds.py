@@ -116,5 +116,5 @@ class ModelBounds:
 
 def model_spending(model: Model, tokens: tuple[int, int]) -> Spending:
     """Return the highest cost of a call with at most these input and output tokens."""
-    nanodollars = 0 if model.price is None else model.price.max_cost(tokens)
+    nanodollars = 0 if model.price is None else model.price.max_cost_nanodollars(tokens)
     return Spending(sum(tokens), nanodollars)

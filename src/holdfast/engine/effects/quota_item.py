@@ -97,7 +97,7 @@ class QuotaItem:
     def report_usage(self, request: PermitRequest, granted: PermitGranted, used: Cost) -> None:
         """Submit what a call used, if the quota counts it and it differs from what was reserved."""
         quota, reserved = request.quota, request.cost
-        counted = quota.tokens is not None or quota.dollars is not None
+        counted = quota.tokens is not None or quota.usd is not None
         if counted and (used.tokens, used.nanodollars) != (reserved.tokens, reserved.nanodollars):
             report = UsageReport(quota, reserved, used, granted.counted_us)
             self.submit(report, urgent=False)

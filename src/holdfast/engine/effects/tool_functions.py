@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from holdfast.engine.effects.call_host import CallRequest
 from holdfast.errors import CallTimedOut, InvalidRequest
+from holdfast.model.durations import duration_text
 
 __all__ = ["run_function", "run_tool"]
 
@@ -53,7 +54,7 @@ async def _run_in_time(
         if not timeout.expired():
             raise
         raise CallTimedOut(
-            f"{tool.name!r} took longer than {request.timeout_ms / 1000:g} seconds"
+            f"{tool.name!r} took longer than {duration_text(request.timeout_ms)}"
         ) from None
 
 

@@ -82,7 +82,7 @@ class BudgetGuard:
 
         Raises:
             BudgetSpent: the budget is too small, and the node may not wait.
-            PriceUnknown: dollars are limited, and the price of the call is unknown.
+            PriceUnknown: usd is limited, and the price of the call is unknown.
         """
         if not self._is_limited:
             return
@@ -90,10 +90,8 @@ class BudgetGuard:
         if price.unknown_reason and self._own_limits().nanodollars is not None:
             raise PriceUnknown(price.unknown_reason)
         max_cost = price.max_spending
-        if (
-            max_cost == NO_SPENDING
-            and (self._claimed.head.budget or BudgetLimits()).wall_ms is None
-        ):
+        own = self._claimed.head.budget or BudgetLimits()
+        if max_cost == NO_SPENDING and not own.limits_time:
             return
         uncounted = NO_SPENDING
         if before != NO_SPENDING and self._own_limits().estimate:
@@ -110,6 +108,19 @@ class BudgetGuard:
             return
         settled = msgspec.structs.replace(reserved, max_spending=before + uncounted, instead=True)
         await self._write_reservation(visit, reservation, settled, reserved)
+
+    async def check_time(self, visit: Spender) -> None:
+        """Pause the run before a node while its budget leaves it no time.
+
+        The node pauses even if it was declared with ``pausable="no"``: it has not begun.
+        """
+        if self._time_shortfall(visit) is None:
+            return
+        await self._refresh_limits()  # a caller may have raised the budget
+        shortfall = self._time_shortfall(visit)
+        if shortfall is not None:
+            at_ms = visit.now_ms() + _RECHECK_BUDGET_MS
+            await visit.pause_until(BudgetWait(f"node {visit.node}"), at_ms, f"needs {shortfall}")
 
     async def inherited_limits(self, limits: BudgetLimits) -> BudgetLimits:
         """Return the budget of a child with estimates where the run's own budget has them.
@@ -145,7 +156,7 @@ class BudgetGuard:
             own.nanodollars is not None and limits.nanodollars is None
         ):
             raise InvalidRequest(
-                "budget must limit tokens and dollars where the budget of the parent does",
+                "budget must limit tokens and usd where the budget of the parent does",
                 field="budget",
             )
         reservation, _ = await self._reserve_or_pause(visit, f"child {child}", max_cost)
@@ -318,8 +329,17 @@ class BudgetGuard:
         limits = self._claimed.head.budget
         if limits is None:
             return None
-        wall_ms = self._claimed.execution.spent_ms + visit.elapsed_ms
-        return limits.shortfall(self._spent_and_reserved, wall_ms, max_cost)
+        return self._time_shortfall(visit) or limits.shortfall(self._spent_and_reserved, max_cost)
+
+    def _time_shortfall(self, visit: Spender) -> str | None:
+        """Return by how much the run exceeds a limit on its time; None if it does not."""
+        limits = self._claimed.head.budget
+        if limits is None or not limits.limits_time:
+            return None
+        return limits.time_shortfall(
+            node_time_ms=self._claimed.execution.spent_ms + visit.elapsed_ms,
+            wall_ms=visit.now_ms() - self._claimed.head.created_ms,
+        )
 
     async def _draw(self, visit: Spender, max_cost: Spending) -> str | None:
         """Draw from the account what the run was not granted yet; return what it lacks."""

@@ -28,6 +28,7 @@ from holdfast.graph.function_program import FunctionProgram
 from holdfast.graph.node import Node
 from holdfast.graph.value_sizes import estimated_size
 from holdfast.model.decision import Raised, Returned
+from holdfast.model.durations import duration_text
 from holdfast.model.event import Failure
 from holdfast.model.execution import Execution
 from holdfast.model.failure import error_names, failure_of
@@ -108,6 +109,8 @@ def _failure(effect: Effect, error: BaseException) -> Failure:
 async def _run_node(effect: Effect, program: Program, execution: Execution, visit: Visit) -> Any:
     program = cast(FunctionProgram, program)
     node = program.nodes[effect.node]
+    if visit.claimed.head.budget is not None:
+        await visit.external.budget_guard.check_time(visit)
     if visit.claimed.journal.memory.bytes <= LARGE_BYTES:
         state = program.enter(execution, visit.branch)
     else:
@@ -215,7 +218,7 @@ async def _call_with_timeout(node: Node, state: Any, visit: Visit, threads: Node
     except TimeoutError:
         if not timeout.expired():
             raise
-    raise NodeTimedOut(f"node {node.name!r} took longer than {node.timeout_ms / 1000:g} seconds")
+    raise NodeTimedOut(f"node {node.name!r} took longer than {duration_text(node.timeout_ms)}")
 
 
 async def _call_and_drain(node: Node, state: Any, visit: Visit, threads: NodeThreads) -> Any:

@@ -12,7 +12,7 @@ from holdfast.errors import JournalDamaged
 from holdfast.model.arguments import Arguments, Recorded, omission_text
 from holdfast.model.event import Event, RecordedCall
 from holdfast.model.run import HistoryEntry, Run, RunEntry, SessionQueueEntry, Status
-from holdfast.model.spending import NANODOLLARS_PER_DOLLAR
+from holdfast.model.spending import NANODOLLARS_PER_DOLLAR, Spending
 from holdfast.model.wait import Wait, with_group_about
 from holdfast.records.head import ENDED, OPEN, Head, head_of
 from holdfast.records.index_keys import listed_ms
@@ -179,9 +179,11 @@ def history_entry_of(event: Event, *, cursor: str, prompts: Prompts) -> HistoryE
     """
     details: dict[str, Any] = msgspec.structs.asdict(event)
     arguments = details.pop("arguments", None)
-    for name in ("failure", "fork", "spent", "saved", "most"):
-        if isinstance(details.get(name), msgspec.Struct):
-            details[name] = msgspec.structs.asdict(details[name])
+    for name, value in details.items():
+        if isinstance(value, Spending):
+            details[name] = value.as_dict()
+        elif name in ("failure", "fork") and isinstance(value, msgspec.Struct):
+            details[name] = msgspec.structs.asdict(value)
     at = utc_datetime(details.pop("at_ms"))
     node = details.pop("node", None)
     for name in ("branch", "ops", "fork"):

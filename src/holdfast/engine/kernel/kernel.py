@@ -101,7 +101,7 @@ class Kernel:
         self.spools = Spools()
         self.live = LiveEvents()
         self.settings_table = store.records("settings")
-        self.session_queues = store.records("lane")
+        self.session_queues = store.records("session")
         self.accounts = store.records("account")
         self.graph_items = store.records("graph")
         self.known_graphs = KnownGraphs()

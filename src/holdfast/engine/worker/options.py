@@ -8,6 +8,7 @@ from typing import Any, TypedDict, cast
 import msgspec
 
 from holdfast.errors import InvalidRequest
+from holdfast.model.durations import Duration, seconds_of
 from holdfast.model.names import validated_pool
 
 __all__ = ["WorkerKeywords", "WorkerOptions"]
@@ -20,10 +21,10 @@ class WorkerKeywords(TypedDict, total=False):
     """The options of a worker, as `Holdfast.worker` takes them by name; see `WorkerOptions`."""
 
     concurrency: int
-    lease_seconds: float
-    poll_seconds: float | None
-    drain_seconds: float
-    hold_seconds: float
+    lease: Duration
+    poll: Duration | None
+    drain: Duration
+    hold: Duration
     resumes_max: int
     pools: Iterable[str | None]
 
@@ -33,13 +34,13 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     concurrency: int = 100
     """How many runs the worker drives at once."""
-    lease_seconds: float = 60.0
+    lease: Duration = 60
     """How long after the worker dies the others wait before they take over its runs."""
-    poll_seconds: float | None = None
+    poll: Duration | None = None
     """How long it waits before it polls again if no run was due; None lets the store decide."""
-    drain_seconds: float = 20.0
+    drain: Duration = 20
     """How long it lets nodes finish when it stops."""
-    hold_seconds: float = 2.0
+    hold: Duration = 2
     """A run that sleeps or backs off for at most this long keeps its slot meanwhile."""
     resumes_max: int = 5
     """A run is quarantined after so many failed resumes, or lost workers, in a row."""
@@ -52,16 +53,28 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
             if type(value) is not int or not 1 <= value <= _COUNT_MAX:
                 message = f"{name} must be an integer from 1 to {_COUNT_MAX:,}, got {value!r:.40}"
                 raise InvalidRequest(message, field=name)
-        for name in ("lease_seconds", "poll_seconds", "drain_seconds", "hold_seconds"):
-            span: Any = getattr(self, name)
-            if span is None and name == "poll_seconds":
-                continue
-            if not isinstance(span, int | float) or span is True or not 0 <= span < 1e9:
-                message = f"{name} must be a number of seconds from 0 to 1e9, got {span!r:.40}"
-                raise InvalidRequest(message, field=name)
+        for name in ("lease", "poll", "drain", "hold"):
+            if name != "poll" or self.poll is not None:
+                seconds_of(getattr(self, name), name)
         if not self.lease_seconds:
-            raise InvalidRequest("lease_seconds must be more than 0, got 0", field="lease_seconds")
+            raise InvalidRequest("lease must be more than 0 seconds", field="lease")
         msgspec.structs.force_setattr(self, "pools", _admitted_pools(self.pools))
+
+    @property
+    def lease_seconds(self) -> float:
+        return seconds_of(self.lease, "lease")
+
+    @property
+    def poll_seconds(self) -> float | None:
+        return None if self.poll is None else seconds_of(self.poll, "poll")
+
+    @property
+    def drain_seconds(self) -> float:
+        return seconds_of(self.drain, "drain")
+
+    @property
+    def hold_seconds(self) -> float:
+        return seconds_of(self.hold, "hold")
 
 
 def _admitted_pools(pools: Any) -> tuple[str | None, ...]:

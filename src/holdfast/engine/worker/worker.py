@@ -40,6 +40,7 @@ from holdfast.engine.worker.tasks import (
     wait_for_tasks,
 )
 from holdfast.errors import HoldfastError, InvalidRequest, StoreClosed
+from holdfast.model.durations import Duration, seconds_of
 from holdfast.model.execution import Execution
 from holdfast.model.program import Program
 from holdfast.model.run import Status
@@ -187,12 +188,17 @@ class Worker:
             asyncio.create_task(self._publish_graphs(), name="holdfast publish"),
         ]
 
-    async def stop(self, *, drain_seconds: float | None = None) -> None:
+    async def stop(self, *, drain: Duration | None = None) -> None:
         """Let nodes finish for a while, release every run, and delete the lease.
 
-        The worker stops a few seconds after ``drain_seconds``, even if nodes go on. Other workers
-        take over the runs that it could not release when its lease has ended.
+        The worker stops a few seconds after ``drain``, even if nodes go on; None means as long as
+        its options say. Other workers take over the runs that it could not release when its lease
+        has ended.
+
+        Raises:
+            InvalidRequest: ``drain`` is not a duration.
         """
+        allowed = self._options.drain_seconds if drain is None else seconds_of(drain, "drain")
         if self._heartbeat_task is None:
             return
         if self.draining:
@@ -201,7 +207,7 @@ class Worker:
         self._owner.wake.set()
         self._owner.stopping.set()
         try:
-            await self._drain(self._heartbeat_task, drain_seconds)
+            await self._drain(self._heartbeat_task, allowed)
         finally:
             # If the caller was cancelled, the worker stops at once.
             for task in (self._heartbeat_task, *self._work_tasks()):
@@ -212,13 +218,12 @@ class Worker:
             self._owner.threads.shutdown()
             self._stopped.set()
 
-    async def _drain(self, heartbeat_task: asyncio.Task[None], drain_seconds: float | None) -> None:
+    async def _drain(self, heartbeat_task: asyncio.Task[None], drain_seconds: float) -> None:
         # A claim under way is not cancelled: its run would have an owner that does not know of it.
         claiming = (*self._background_tasks, *self.claims.tasks)
         await wait_for_tasks(*claiming, seconds_max=CANCEL_GRACE_SECONDS)
-        allowed = self._options.drain_seconds if drain_seconds is None else drain_seconds
-        deadline = self._kernel.clock.monotonic() + allowed
-        await wait_for_tasks(*self.drivers.tasks, seconds_max=allowed)
+        deadline = self._kernel.clock.monotonic() + drain_seconds
+        await wait_for_tasks(*self.drivers.tasks, seconds_max=drain_seconds)
         self.drivers.interrupt_all()
         grace = min(_RELEASE_SECONDS_MAX, self._owner.lease.heartbeat_seconds)
         await wait_for_tasks(*self.drivers.tasks, seconds_max=grace)
