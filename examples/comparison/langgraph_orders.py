@@ -2,7 +2,7 @@
 
 python langgraph_orders.py start order-42   starts the order, and runs it up to its pause
 python langgraph_orders.py approve order-42 approves it, and runs the rest in this process
-python langgraph_orders.py sweep            for a cron job: continues killed orders, and ends late ones
+python langgraph_orders.py sweep            a cron job: continues killed orders, ends late ones
 """
 
 import sqlite3
