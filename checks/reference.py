@@ -142,8 +142,8 @@ def _row(module: str, name: str) -> str:
     return text
 
 
-# What every error has.
-_OF_ALL = {"code", "retryable"}
+# What every error has, and how it is made.
+_OF_ALL = {"code", "retryable", "is_transient", "__init__"}
 
 
 def _class_table(name: str, cls: type) -> Iterator[str]:
@@ -176,9 +176,13 @@ def _own_members(definition: ast.ClassDef) -> Iterator[Member]:
             if not each.target.id.startswith("_"):
                 yield Member(each.target.id, _field(each), _docstring_after(body, index))
         elif isinstance(each, Function) and each.name == "__init__":
+            if _docstring(each):
+                written = _signature(each, bound=True).replace("__init__", definition.name)
+                yield Member("__init__", written, _first(_docstring(each)))
             yield from _assigned(each.body)
         elif isinstance(each, Function) and _is_offered(each):
-            yield Member(each.name, _signature(each, bound=True), _first(_docstring(each)))
+            text = _docstring(each) or _docstring_of_port(each.name)
+            yield Member(each.name, _signature(each, bound=True), _first(text))
 
 
 def _assigned(body: list[ast.stmt]) -> Iterator[Member]:
@@ -279,6 +283,18 @@ def _first(docstring: str) -> str:
     """Return the first paragraph on one line, as a cell of a table."""
     text = " ".join(docstring.partition("\n\n")[0].split()).replace("|", "\\|")
     return re.sub(r"``", "`", text)
+
+
+_PORTS = (("holdfast", "Model"), ("holdfast.clock", "Clock"), ("holdfast.clock", "Ids"))
+
+
+def _docstring_of_port(method: str) -> str:
+    """Return how a port describes a method that a class carries out for it."""
+    for module, port in _PORTS:
+        for each in _definition(module, port).body:
+            if isinstance(each, Function) and each.name == method:
+                return _docstring(each)
+    return ""
 
 
 def _source(module: str) -> str:

@@ -68,9 +68,10 @@ def documented(value: object, name: str) -> None:
 
 
 def protocols() -> list[type]:
+    from holdfast import Model
     from holdfast.clock import Clock, Ids
 
-    return [Clock, Ids]
+    return [Clock, Ids, Model]
 
 
 def examples() -> list[tuple[str, str]]:

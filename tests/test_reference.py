@@ -10,6 +10,7 @@ import pytest
 import holdfast
 from checks import reference
 from holdfast.errors import RunFailed
+from holdfast.integrations.offline import Offline
 
 PAGE = reference.PAGE.read_text()
 
@@ -45,6 +46,16 @@ def test_a_method_is_shown_as_it_is_called() -> None:
     assert shown["retry"] == "await retry(*, from_node=…, keep_answers=…)"
     assert shown["events"].startswith("async for events(*, after=…, follow=…")
     assert shown["id"] == "id"
+
+
+def test_a_constructor_is_shown_as_it_is_called() -> None:
+    shown = {each.name: each.signature for each in reference.members(holdfast.Holdfast)}
+    assert shown["__init__"].startswith("Holdfast(url, *, tenant=…")
+
+
+def test_a_method_without_a_docstring_has_that_of_its_port() -> None:
+    shown = {each.name: each.summary for each in reference.members(Offline)}
+    assert shown["answer"].startswith("Ask the model once")
 
 
 def test_what_only_the_engine_calls_is_left_out() -> None:
