@@ -97,6 +97,7 @@ class Bedrock:
         context_tokens: int = 1_000_000,
         timeout_seconds: float = 300.0,
     ) -> None:
+        """Make a model. Nothing is sent before it is asked."""
         _check_installed()
         self.name: Final = model_id
         self._client = client

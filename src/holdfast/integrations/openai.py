@@ -87,6 +87,7 @@ class OpenAI:
         timeout_seconds: float = 300.0,
         tokenizer: Tokenizer | None = None,
     ) -> None:
+        """Make a model. Nothing is sent before it is asked."""
         if find_spec("httpx") is None:
             raise ModelRefused(
                 "OpenAI needs httpx: install the extra 'openai', or httpx itself", reason="httpx"
