@@ -29,7 +29,7 @@ def approve(order: Order) -> str:
     charge_card(order)
     approved = DBOS.recv("approved", timeout_seconds=3 * 24 * 3600)
     if approved is None:
-        return "nobody answered"
+        return "too late"
     return ship_goods(order) if approved else "refused"
 
 

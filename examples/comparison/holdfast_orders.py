@@ -22,7 +22,7 @@ async def approve(order: Order, ctx: Context) -> str:
     try:
         approved = await ctx.wait(APPROVED, max_wait=days(3))
     except WaitTimedOut:
-        return "nobody answered"
+        return "too late"
     return await ctx.call(ship, order) if approved else "refused"
 
 

@@ -35,7 +35,7 @@ def approve(order: Order) -> str:
     charge_card(order).result()
     answer = interrupt("approve?")
     if answer == "late":
-        return "nobody answered"
+        return "too late"
     return ship_goods(order).result() if answer == "yes" else "refused"
 
 
@@ -44,7 +44,7 @@ def thread(order: str) -> RunnableConfig:
 
 
 def sweep() -> None:
-    """Continue what a killed process left, and answer for those who did not within three days."""
+    """Continue killed orders, and end those without an answer after three days."""
     since = datetime.now(UTC) - timedelta(days=3)
     for order in {saved.config["configurable"]["thread_id"] for saved in saver.list(None)}:
         state = approve.get_state(thread(order))

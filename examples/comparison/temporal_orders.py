@@ -47,7 +47,7 @@ class Approve:
                 lambda: self.approved is not None, timeout=timedelta(days=3)
             )
         except TimeoutError:
-            return "nobody answered"
+            return "too late"
         if not self.approved:
             return "refused"
         return await workflow.execute_activity(ship_goods, order, start_to_close_timeout=minute)
