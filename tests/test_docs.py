@@ -95,13 +95,21 @@ def test_an_example_runs(code: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_the_guide_names_every_logger() -> None:
+    source = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    loggers = set(re.findall(r'"(holdfast\.(?:(?!__)\w)+)"\)', source)) - set(PUBLIC)
+    guide = (ROOT / "docs" / "guides" / "observability.md").read_text()
+    assert {"holdfast.worker", "holdfast.sharing"} <= loggers
+    assert {name for name in loggers if f"| `{name}` |" not in guide} == set()
+
+
 def test_there_are_examples() -> None:
     pages = {name.rpartition("-")[0] for name, _ in examples()}
     guides = {
         f"docs/guides/{name}.md"
         for name in (
             *("branches", "budgets", "calls", "graphs", "models", "pausing", "quotas", "runs"),
-            *("sessions", "storage", "workers"),
+            *("sessions", "storage", "workers", "observability", "upgrading", "web"),
         )
     }
     assert {"README.md", *guides} <= pages
