@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast import Context, Graph, days, signal
 
@@ -26,13 +26,13 @@ async def charge(number: str, cents: int, *, idempotency_key: str) -> str:
 
 
 @graph.node
-async def pay(order: Order, ctx: Context) -> dict[str, str]:
-    return {"receipt": await ctx.call(charge, order.number, order.cents)}
+async def pay(order: Order, ctx: Context) -> Order:
+    return replace(order, receipt=await ctx.call(charge, order.number, order.cents))
 
 
 @graph.node
-async def approve(order: Order, ctx: Context) -> dict[str, bool]:
-    return {"shipped": await ctx.wait(APPROVED, max_wait=days(3))}
+async def approve(order: Order, ctx: Context) -> Order:
+    return replace(order, shipped=await ctx.wait(APPROVED, max_wait=days(3)))
 
 
 graph.route(pay, approve)

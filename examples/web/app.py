@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from fastapi import Depends, FastAPI, Header, Request
@@ -41,14 +41,14 @@ async def charge(cents: int, *, idempotency_key: str) -> str:
 
 
 @graph.node
-async def pay(order: Order, ctx: Context) -> dict[str, str]:
-    return {"receipt": await ctx.call(charge, order.cents)}
+async def pay(order: Order, ctx: Context) -> Order:
+    return replace(order, receipt=await ctx.call(charge, order.cents))
 
 
 @graph.node
-async def approve(order: Order, ctx: Context) -> dict[str, bool]:
+async def approve(order: Order, ctx: Context) -> Order:
     about = {"item": order.item, "cents": order.cents}
-    return {"approved": await ctx.wait(APPROVED, max_wait=days(3), about=about)}
+    return replace(order, approved=await ctx.wait(APPROVED, max_wait=days(3), about=about))
 
 
 graph.route(pay, approve)
