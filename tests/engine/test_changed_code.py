@@ -138,6 +138,50 @@ async def test_a_call_of_the_same_function_before_a_recorded_one_gets_its_record
     assert "charge#1 has other arguments" in caplog.text
 
 
+async def test_other_arguments_of_a_recorded_call_get_its_record(
+    house: House, services: Services, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def pay(state: Old, ctx: Context) -> dict[str, str]:
+        paid = await ctx.call(services.charge, 41)
+        await ctx.wait(GO)
+        return {"paid": paid}
+
+    with caplog.at_level(logging.WARNING, "holdfast.calls"):
+        run = await resumed(house, services, made_of(Old, pay))
+        assert (await run.result(timeout=10)).paid == "charged 40"
+    assert services.asked == []
+    assert "charge#1 has other arguments" in caplog.text
+
+
+async def test_another_function_in_the_place_of_a_recorded_call_is_called(
+    house: House, services: Services
+) -> None:
+    async def pay(state: Old, ctx: Context) -> dict[str, str]:
+        mailed = await ctx.call(services.mail, 40)
+        await ctx.wait(GO)
+        return {"paid": mailed}
+
+    run = await resumed(house, services, made_of(Old, pay))
+    assert (await run.result(timeout=10)).paid == "mail 40"
+    assert services.asked == [("mail", 40)]
+
+
+@pytest.mark.parametrize("name", ["go", "again"])
+async def test_a_wait_that_was_added_pauses_the_run_again(
+    house: House, services: Services, name: str
+) -> None:
+    """A wait of the same name before it takes the answer that the old one waited for."""
+
+    async def pay(state: Old, ctx: Context) -> dict[str, str]:
+        first = await ctx.wait(GO)
+        second = await ctx.wait(signal(name, bool))
+        return {"paid": f"{first} {second}"}
+
+    run = await resumed(house, services, made_of(Old, pay))
+    row = await run.get()
+    assert (row.status, [wait.signal for wait in row.waits]) == ("waiting", [name])
+
+
 async def test_another_call_under_a_recorded_key_fails_the_run(
     house: House, services: Services
 ) -> None:
