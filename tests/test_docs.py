@@ -108,8 +108,9 @@ def test_there_are_examples() -> None:
     guides = {
         f"docs/guides/{name}.md"
         for name in (
+            *("observability", "upgrading", "web"),
             *("branches", "budgets", "calls", "graphs", "models", "pausing", "quotas", "runs"),
-            *("sessions", "storage", "workers", "observability", "upgrading", "web"),
+            *("sessions", "storage", "workers"),
         )
     }
     assert {"README.md", *guides} <= pages
