@@ -39,6 +39,7 @@ check: $(VENV)/.dev ## Check style, types, imports, sizes and the generated API
 	$(RUN) -m checks.structure
 	$(RUN) -m checks.blocking
 	$(RUN) -m checks.modules
+	$(RUN) -m checks.reference
 	$(RUN) -m checks.evidence
 
 evidence: $(VENV)/.dev ## Run 1,000 seeds and every planted bug; write the figures into docs/reliability.md

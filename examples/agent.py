@@ -16,10 +16,9 @@ import tempfile
 from pathlib import Path
 from typing import Any, NoReturn
 
-from holdfast import UNKNOWN, Budget, Context, Graph, Holdfast, agent, done, tool
+from holdfast import UNKNOWN, Budget, Context, Graph, Holdfast, ModelPrice, agent, done, tool
 from holdfast.integrations.offline import Offline, OfflineAnswer
 from holdfast.model.invocation import Request, ToolCall
-from holdfast.model.pricing import ModelPrice
 
 QUESTION = "Where is my order 42?"
 # How long after a worker's last sign of life others may take over what it held. It is short here,

@@ -98,6 +98,7 @@ class Bedrock:
         context_tokens: int = 1_000_000,
         timeout: Duration = 300,
     ) -> None:
+        """Make a model. Nothing is sent before it is asked."""
         _check_installed()
         self.name: Final = model_id
         self._client = client

@@ -69,6 +69,7 @@ class Offline:
         clock: Clock | None = None,
         seconds_per_word: float = 0.0,
     ) -> None:
+        """Make a model that gives these answers; without any, it makes up short ones."""
         self._answers = answers if callable(answers) else None
         self._script: Iterator[OfflineAnswer] | None = None
         if answers is not None and not callable(answers):

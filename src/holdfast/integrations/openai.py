@@ -88,6 +88,7 @@ class OpenAI:
         timeout: Duration = 300,
         tokenizer: Tokenizer | None = None,
     ) -> None:
+        """Make a model. Nothing is sent before it is asked."""
         if find_spec("httpx") is None:
             raise ModelRefused(
                 "OpenAI needs httpx: install the extra 'openai', or httpx itself", reason="httpx"

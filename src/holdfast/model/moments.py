@@ -10,6 +10,7 @@ from holdfast.errors import InvalidRequest
 __all__ = ["MOMENT_MS_MAX", "Moment", "moment_ms", "utc_text"]
 
 Moment: TypeAlias = datetime | str
+"""A datetime with a time zone, or ISO 8601 text."""
 
 MOMENT_MS_MAX = 9_999_999_999_999
 """The last point in time that a key can hold: in the year 2286."""

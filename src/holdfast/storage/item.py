@@ -38,6 +38,7 @@ Value: TypeAlias = (
     str | int | Decimal | bytes | bool | list[Any] | dict[str, Any] | frozenset[Any] | None
 )
 Item: TypeAlias = dict[str, Any]
+"""The attributes of an item by name."""
 
 ITEM_BYTES_MAX = 400 * 1024
 NUMBER_DIGITS_MAX = 38

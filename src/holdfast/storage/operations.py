@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 Returning: TypeAlias = Literal["nothing", "old", "new"]
+"""What a write returns: nothing, the item before it, or the item after it."""
 
 LATEST = "latest"
 """The position at the end of the change feed: a reader sees only later changes."""

@@ -34,14 +34,15 @@ PRICES_BEFORE_2024_11 = PriceList(
     blob_puts_thousand_usd=0.005,
     blob_gets_thousand_usd=0.0004,
 )
+"""The price list before November 2024."""
 
-# On 1 November 2024 AWS halved the prices of on-demand capacity.
 PRICES_2024_11 = msgspec.structs.replace(
     PRICES_BEFORE_2024_11,
     valid_from="2024-11-01",
     write_units_million_usd=0.625,
     read_units_million_usd=0.125,
 )
+"""The price list since 1 November 2024, when AWS halved the prices of on-demand capacity."""
 
 PRICES = PRICES_2024_11
-"""The newest list."""
+"""The newest price list."""

@@ -45,5 +45,6 @@ class Between(msgspec.Struct, frozen=True, tag=True):
 
 
 Range: TypeAlias = All | At | Prefix | From | UpTo | Between
+"""Which sort keys a query reads."""
 
 ALL = All()

@@ -82,6 +82,7 @@ class AnyOf(msgspec.Struct, frozen=True, tag=True):
 
 
 Condition: TypeAlias = Absent | Present | Equals | Less | Greater | AllOf | AnyOf
+"""What must hold of an item before a write."""
 
 
 class Put(msgspec.Struct, frozen=True, tag=True):
@@ -130,7 +131,9 @@ class Check(msgspec.Struct, frozen=True, tag=True):
 _EXACT_SUM = Context(prec=300)
 
 Write: TypeAlias = Put | Update | Delete
+"""A write of one item."""
 TransactionWrite: TypeAlias = Put | Update | Delete | Check
+"""A write or a check in a transaction."""
 
 
 def holds(condition: Condition | None, item: Item | None) -> bool:
