@@ -7,9 +7,10 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from holdfast.engine.effects.call_options import BlockingCaller
-from holdfast.engine.execution.conditions import ChildCondition
+from holdfast.engine.execution.conditions import ChildCondition, takes_max_wait
 from holdfast.engine.execution.context import Child, Context
 from holdfast.engine.execution.visit import Visit
+from holdfast.model.arguments import Recording
 from holdfast.model.budget import Budget
 from holdfast.model.conditions import Timer, WaitAnswer
 from holdfast.model.durations import Duration
@@ -52,10 +53,16 @@ class BlockingContext:
         timeout: Duration | None = None,
         quota: Quota | None = None,
         heartbeat: Duration | None = None,
+        record: Recording | None = None,
     ) -> BlockingCaller:
         """Do as `Context.with_options` does."""
         caller = self._context.with_options(
-            key=key, retry=retry, timeout=timeout, quota=quota, heartbeat=heartbeat
+            key=key,
+            retry=retry,
+            timeout=timeout,
+            quota=quota,
+            heartbeat=heartbeat,
+            record=record,
         )
         return BlockingCaller(caller, self._run_blocking)
 
@@ -67,12 +74,14 @@ class BlockingContext:
         """Do as `Context.model` does."""
         return self._run_blocking(self._context.model(name, messages, **options))
 
+    @takes_max_wait
     def wait(
         self, condition: SignalName, *, about: Any = None, max_wait: Duration | None = None
     ) -> Any:
         """Do as `Context.wait` does."""
         return self._run_blocking(self._context.wait(condition, about=about, max_wait=max_wait))
 
+    @takes_max_wait
     def wait_any(
         self,
         *conditions: SignalName | Timer | ChildCondition,

@@ -23,7 +23,7 @@ from holdfast.engine.effects.invocations import (
     admitted_fallback,
     invoke_models,
 )
-from holdfast.engine.execution.conditions import ChildCondition, packed_about
+from holdfast.engine.execution.conditions import ChildCondition, packed_about, takes_max_wait
 from holdfast.engine.execution.group_waits import wait_for_first
 from holdfast.engine.execution.typed_signals import awaited_type, typed_payload
 from holdfast.engine.execution.visit import Visit
@@ -269,6 +269,7 @@ class Context:
     # --- waiting ----------------------------------------------------------------------------------
 
     @tracked
+    @takes_max_wait
     async def wait(
         self, condition: SignalName, *, about: Any = None, max_wait: Duration | None = None
     ) -> Any:
@@ -301,6 +302,7 @@ class Context:
         return answer.payload if awaited is None else typed_payload(answer, awaited)
 
     @tracked
+    @takes_max_wait
     async def wait_any(
         self,
         *conditions: SignalName | Timer | ChildCondition,
