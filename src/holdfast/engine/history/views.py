@@ -73,7 +73,8 @@ def _build_run(head: Head, user: str | None, now_ms: int) -> Run:
         generation=head.generation,
         epoch=head.epoch,
         resume_failures=head.resume_failures,
-        failure=head.failure,
+        # An owner that has claimed the run again leaves the reason of a failed resume in the row.
+        failure=None if status == "running" else head.failure,
         created_at=utc_datetime(head.created_ms),
         updated_at=utc_datetime(head.updated_ms),
         expires_at=utc_datetime(head.expires_ms),
