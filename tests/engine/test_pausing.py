@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -492,3 +493,25 @@ async def test_signals_of_one_millisecond_are_taken_in_the_order_of_their_accept
     async with either.worker(hf, graph) as worker:
         await either.quiet(worker)
     assert (await run.result(timeout=60))["votes"] == list(range(8))
+
+
+async def test_tasks_that_pause_and_are_not_asked_leave_no_error_in_the_log(
+    house: House, hf: Holdfast, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def node(state: Any, ctx: Any) -> Any:
+        waits = [asyncio.create_task(ctx.wait(signal(name))) for name in ("one", "two")]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        return {"got": [wait.result() for wait in waits]}
+
+    graph = graph_of(node)
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, id="doc-42")
+        await house.quiet(worker)
+        gc.collect()
+        assert (await run.get()).status == "waiting"
+        for name in ("one", "two"):
+            await run.signal(name, name)
+            await house.move(1, worker)
+        assert await run.result(timeout=60) == {"got": ["one", "two"]}
+    gc.collect()
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []

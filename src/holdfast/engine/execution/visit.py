@@ -183,7 +183,7 @@ class Visit:
             )
             raise self._refusal
         self._pending.update((wait.key, wait) for wait in waits)
-        raise Paused
+        self._pause()
 
     def check_outer_timeout(self) -> None:
         """Check that no timeout of the node's code is around a wait, which it could not end.
@@ -204,6 +204,13 @@ class Visit:
     def pause_as_stale(self) -> NoReturn:
         """End the node because one of its waits went stale."""
         self._stale = True
+        self._pause()
+
+    def _pause(self) -> NoReturn:
+        task = asyncio.current_task()
+        if task is not None and task is not self.call_ids.task:
+            # The node may never ask the task for its error, and asyncio would log that.
+            task.add_done_callback(_retrieve_error)
         raise Paused
 
     async def wait_for_other_calls(self) -> bool:
@@ -239,6 +246,11 @@ class Visit:
         except TooLarge as error:
             message = f"the result of node {self.node!r} is too large: {error}"
             raise ResultTooLarge(message, size=error.size, limit=error.limit) from None
+
+
+def _retrieve_error(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled():
+        task.exception()
 
 
 class _LossMemory:
