@@ -13,7 +13,7 @@ from holdfast.model.arguments import Arguments, Recorded, omission_text
 from holdfast.model.event import Event, RecordedCall
 from holdfast.model.run import HistoryEntry, Run, RunEntry, SessionQueueEntry, Status
 from holdfast.model.spending import NANODOLLARS_PER_DOLLAR
-from holdfast.model.wait import Wait, with_group_about
+from holdfast.model.wait import Wait, shown_key, with_group_about
 from holdfast.records.head import OPEN, Head, head_of
 from holdfast.records.index_keys import listed_ms
 from holdfast.records.keys import RunKey
@@ -178,6 +178,8 @@ def history_entry_of(event: Event, *, cursor: str, prompts: Prompts) -> HistoryE
     for name in ("failure", "fork", "spent", "saved", "most"):
         if isinstance(details.get(name), msgspec.Struct):
             details[name] = msgspec.structs.asdict(details[name])
+    if isinstance(details.get("wait"), str):
+        details["wait"] = shown_key(details["wait"])
     at = utc_datetime(details.pop("at_ms"))
     node = details.pop("node", None)
     for name in ("branch", "ops", "fork"):
