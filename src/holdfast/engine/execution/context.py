@@ -299,7 +299,7 @@ class Context:
             answer = await self._waits.resolve(wait, types={name: awaited})
         if isinstance(answer, TimerFired):
             raise WaitTimedOut(f"no signal {name!r} came in time")
-        return answer.payload if awaited is None else typed_payload(answer, awaited)
+        return typed_payload(answer, awaited)
 
     @tracked
     @takes_max_wait
