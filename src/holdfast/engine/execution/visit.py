@@ -76,6 +76,7 @@ class Visit:
         self._began_ms = claimed.now_ms()
         self._pending: dict[str, Wait] = {}
         self._stale = False
+        self._paused_tasks: list[asyncio.Task[Any]] = []
         self._refusal: NotPausable | None = None
         self._closed = False
         self._lost_error: BaseException | None = None
@@ -117,6 +118,11 @@ class Visit:
         """Refuse all further requests: the node has ended, though its thread may go on."""
         self._closed = True
         self.requests.close()
+        for task in self._paused_tasks:
+            # The node may never have asked the task for its error, and asyncio would log that.
+            if task.done() and not task.cancelled():
+                task.exception()
+        self._paused_tasks.clear()
 
     def check_open(self) -> None:
         """Check that the node still runs.
@@ -209,8 +215,7 @@ class Visit:
     def _pause(self) -> NoReturn:
         task = asyncio.current_task()
         if task is not None and task is not self.call_ids.task:
-            # The node may never ask the task for its error, and asyncio would log that.
-            task.add_done_callback(_retrieve_error)
+            self._paused_tasks.append(task)
         raise Paused
 
     async def wait_for_other_calls(self) -> bool:
@@ -246,11 +251,6 @@ class Visit:
         except TooLarge as error:
             message = f"the result of node {self.node!r} is too large: {error}"
             raise ResultTooLarge(message, size=error.size, limit=error.limit) from None
-
-
-def _retrieve_error(task: asyncio.Task[Any]) -> None:
-    if not task.cancelled():
-        task.exception()
 
 
 class _LossMemory:
