@@ -18,9 +18,11 @@ from holdfast.model.event import Event, NodeFinished
 from holdfast.model.execution import Execution
 from holdfast.records.codec import pack, unpack_events
 from holdfast.records.head import Head, JournalExtent
-from holdfast.records.journal import content_of
+from holdfast.records.journal import Content, content_of, record_overhead_bytes, record_write
 from holdfast.records.keys import RunKey, journal_key, journal_range
 from holdfast.storage import Meter, Put, Store
+from holdfast.storage.item import item_bytes
+from holdfast.storage.layout import TOKEN
 from holdfast.storage.sqlite import MEMORY, SqliteEngine
 from tests.engine.fallible import Fallible
 
@@ -332,3 +334,14 @@ async def test_nothing_is_concluded_from_a_lost_answer_once_the_lease_is_over(
     )
     with pytest.raises(ClaimLost):
         await journal.append([event(0)])
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize(("id", "ttl", "epoch"), [("doc-42", 10, 1), ("dök-42", 4_000_000, 12_345)])
+def test_the_overhead_is_what_a_record_has_besides_its_content(
+    id: str, ttl: int, epoch: int, whole: bool
+) -> None:
+    row = msgspec.structs.replace(head(), key=RunKey("acme", id), ttl=ttl, epoch=epoch)
+    put = record_write(row, 7, Content(b"x" * 100), token="", whole=whole)
+    stored = {**put.item, TOKEN: SeededIds(1, ManualClock(0)).new()}
+    assert item_bytes(stored) == record_overhead_bytes(row, 7, whole=whole) + 100

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import gc
 from typing import Any
 
 import pytest
 
-from holdfast import Graph, Holdfast, days, signal
+from holdfast import Graph, Holdfast, Retry, days, signal, timer
 from holdfast.errors import AlreadyExists, RunEnded, RunFailed, WaitTimedOut
 from tests.engine.support import Gate, House, calls_of, chain, journal_items, kill
 
@@ -492,3 +494,60 @@ async def test_signals_of_one_millisecond_are_taken_in_the_order_of_their_accept
     async with either.worker(hf, graph) as worker:
         await either.quiet(worker)
     assert (await run.result(timeout=60))["votes"] == list(range(8))
+
+
+async def test_tasks_that_pause_and_are_not_asked_leave_no_error_in_the_log(
+    house: House, hf: Holdfast, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def node(state: Any, ctx: Any) -> Any:
+        waits = [asyncio.create_task(ctx.wait(signal(name))) for name in ("one", "two")]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        return {"got": [wait.result() for wait in waits]}
+
+    graph = graph_of(node)
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, id="doc-42")
+        await house.quiet(worker)
+        gc.collect()
+        assert (await run.get()).status == "waiting"
+        for name in ("one", "two"):
+            await run.signal(name, name)
+            await house.move(1, worker)
+        assert await run.result(timeout=60) == {"got": ["one", "two"]}
+    gc.collect()
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+
+
+async def test_a_node_that_changes_an_answer_gets_it_unchanged_in_its_next_attempt(
+    house: House, hf: Holdfast
+) -> None:
+    seen: list[Any] = []
+
+    async def leaf(state: Any) -> Any:
+        return {"list": [{}]}
+
+    async def node(state: Any, ctx: Any) -> Any:
+        child = await ctx.start(graphs[1])
+        answers: list[list[dict[str, Any]]] = [
+            await ctx.wait(signal("plain")),
+            await ctx.wait(signal("typed", list)),
+            (await ctx.wait_any(signal("first"), timer(100))).payload,
+            (await child.result())["list"],
+            (await ctx.child(child.id).result())["list"],
+        ]
+        seen.append(copy.deepcopy(answers))
+        for answer in answers:
+            answer[0]["changed"] = True
+            answer.append({})
+        if len(seen) < 2:
+            raise OSError("torn")
+
+    graphs = [Graph("g", dict), Graph("leaf", dict)]
+    graphs[0].node(name="node", retry=Retry(attempts=2, first_seconds=0))(node)
+    graphs[1].node(name="leaf")(leaf)
+    async with house.worker(hf, *graphs):
+        run = await hf.start(graphs[0], id="doc-42")
+        for name in ("plain", "typed", "first"):
+            await run.signal(name, [{}])
+        await run.result(timeout=60)
+    assert seen == [[[{}]] * 5] * 2

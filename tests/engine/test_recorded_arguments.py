@@ -475,6 +475,7 @@ HOSTILE: list[tuple[Any, Any]] = [
     (b"x" * 1000, "<1,000 bytes>"),
     ({2, 1}, [1, 2]),
     ({(1, 2): 3}, {"[1, 2]": 3}),
+    ({True: 1, 2: 3}, {"True": 1, 2: 3}),
     (
         {"max_tokens": 5, "token": "t", "password": None},
         {"max_tokens": 5, "token": "***", "password": None},

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from holdfast import Graph, Holdfast, Retry, RunFilter, signal
+from holdfast.cli.facts import facts_of
 from holdfast.errors import NotRetryable, RunEnded, RunFailed, RunNotFound, RunQuarantined
+from holdfast.model.standing import standing
 from tests.engine.support import (
     Gate,
     House,
@@ -435,6 +437,10 @@ async def test_a_run_that_cannot_be_resumed_is_quarantined_and_can_be_retried(
             row = await run.get()
             assert (row.status, row.reason) == ("waiting", "resume_failed")
             assert row.resume_failures == failures
+            assert row.failure is not None
+            assert (row.failure.type, row.failure.trace) == ("UnknownNode", "")
+            assert dict(facts_of(row))["failure"].startswith("UnknownNode: ")
+            assert "tried again: UnknownNode: " in standing(row, now_ms=either.clock.now_ms())
             await either.move(2**failures - 0.001, worker)
             assert worker.counts["claimed"] == failures
             await either.move(0.001 + 0.2, worker)
@@ -491,7 +497,7 @@ async def test_a_run_that_can_be_resumed_again_counts_its_failures_anew(house: H
     async with house.worker(hf, whole) as worker:
         await house.move(10, worker)
         row = await run.get()
-        assert (row.status, row.resume_failures) == ("waiting", 0)
+        assert (row.status, row.resume_failures, row.failure) == ("waiting", 0, None)
 
 
 async def test_a_run_that_kills_its_workers_is_quarantined(house: House, hf: Holdfast) -> None:

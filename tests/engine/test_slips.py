@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from holdfast import Graph, Holdfast, Quota, Retry, WorkerOptions, agent, days, hours, tool
+from holdfast import (
+    Graph,
+    Holdfast,
+    Quota,
+    Retry,
+    WorkerOptions,
+    agent,
+    days,
+    hours,
+    signal,
+    tool,
+)
 from holdfast.errors import HoldfastError, RunFailed
 from holdfast.integrations.offline import Offline
 from tests.engine.support import House, chain
@@ -31,6 +42,9 @@ DECLARED: dict[str, Callable[[], Any]] = {
     "it must be text": lambda: Holdfast(None),  # type: ignore[arg-type]
     "models must be a dict": lambda: Holdfast("sqlite://:memory:", models=[Offline()]),  # type: ignore[arg-type]
     "quotas must be a dict": lambda: Holdfast("sqlite://:memory:", quotas=5),  # type: ignore[arg-type]
+    "the type of a signal must be a type such as bool, got the text 'bool'": lambda: signal(
+        "go", "bool"
+    ),
     "user_key must be bytes": lambda: Holdfast("sqlite://:memory:", user_key="k" * 16),  # type: ignore[arg-type]
 }
 
@@ -59,6 +73,8 @@ ASKED: dict[str, Callable[[Any], Any]] = {
     "retry must be a Retry,": lambda ctx: ctx.model("small", "Is it?", retry=3),
     "fallback must be the name": lambda ctx: ctx.model("small", "Is it?", fallback=[5]),
     "tools must be a list of ToolSpec": lambda ctx: ctx.model("small", "Is it?", tools=[_boom]),
+    "wait takes max_wait=…, not timeout=…": lambda ctx: ctx.wait(signal("go"), timeout=5),
+    "wait_any takes max_wait=…, not timeout=…": lambda ctx: ctx.wait_any(signal("go"), timeout=5),
     "tools must be a list of ToolSpec,": lambda ctx: ctx.model("small", "Is it?", tools=5),
 }
 

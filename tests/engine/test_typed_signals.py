@@ -11,7 +11,7 @@ import msgspec
 import pydantic
 import pytest
 
-from holdfast import Graph, Holdfast, SignalReceipt, hours, signal
+from holdfast import Graph, Holdfast, Retry, SignalReceipt, hours, signal
 from holdfast.errors import (
     InvalidGraph,
     InvalidInput,
@@ -248,6 +248,37 @@ async def test_a_signal_is_set_aside_once_though_the_worker_dies(house: House) -
             await house.move(1, second)
         assert (await run.result(timeout=60))["answer"] == "True"
     assert [each.id for each in await run.set_aside()] == ["poison"]
+
+
+class Torn(msgspec.Struct):
+    """A type with a check that fails at first in a way of its own."""
+
+    number: int
+
+    def __post_init__(self) -> None:
+        if _torn:
+            raise _torn.pop()
+
+
+_torn: list[Exception] = []
+
+
+async def test_a_type_with_a_check_that_breaks_does_not_keep_its_signal(
+    house: House, hf: Holdfast
+) -> None:
+    graph = Graph("g", dict)
+
+    @graph.node(retry=Retry(attempts=2, first_seconds=0))
+    async def ask(state: Any, ctx: Any) -> Any:
+        return {"number": (await ctx.wait(signal("go", Torn))).number}
+
+    run = await hf.start(graph, id="doc-42")
+    await run.signal("go", {"number": 7})
+    _torn.append(ZeroDivisionError("the check broke"))
+    async with house.worker(hf, graph) as worker:
+        await house.quiet(worker)
+        assert (await run.get()).status == "finished"
+        assert await run.result(timeout=60) == {"number": 7}
 
 
 async def test_a_run_of_many_misfits_takes_the_one_that_fits(hf: Holdfast, house: House) -> None:

@@ -147,6 +147,8 @@ async def test_the_row_stays_small_and_the_journal_has_all_of_it(
         row = await run.get()
         assert [wait.about[:1] for wait in row.waits] == ["0", "1", "", "", ""]
         assert (await hf.list()).runs[0].waits == row.waits
+        listed = (await run.waits()).waits
+        assert [wait.about[:1] for wait in listed] == ["0", "1", "2", "3", "4"]
         assert row.journal_records == 1
         await run.signal("s3")
         await house.move(1, worker)

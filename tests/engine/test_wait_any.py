@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -717,3 +718,9 @@ async def test_all_conditions_say_what_the_wait_is_about(house: House, hf: Holdf
         told = repr(page.waits[0])
         assert told.startswith("Wait('signal', 'the signal approved', since_ms=")
         assert told.endswith("about={'offer': 'o-7'})")
+        await house.move(60, worker)
+    entries = (await run.history()).entries
+    named = [entry.details["wait"] for entry in entries if "wait" in entry.details]
+    assert [re.sub(r"[0-9a-f]{16}", "…", name) for name in named] == [
+        "wait_any.…#1", "wait_any.…#1/2",
+    ]  # fmt: skip

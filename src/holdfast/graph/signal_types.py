@@ -90,11 +90,6 @@ def signal_type_of(kind: Any) -> SignalType:
 
 
 def _type_of(kind: Any) -> SignalType:
-    if isinstance(kind, str):
-        raise InvalidRequest(
-            f"the type of a signal must be a type such as bool, got the text {kind!r:.80}",
-            field="type",
-        )
     schema = schema_of(kind, open_models=True)
     encoded = _encoder.encode(schema)
     digest = ""

@@ -119,6 +119,7 @@ class Run(JsonForm, frozen=True, kw_only=True):
     epoch: int
     resume_failures: int
     failure: Failure | None
+    """Why the run failed or was cancelled, or why it could not be resumed."""
     created_at: datetime
     updated_at: datetime
     expires_at: datetime

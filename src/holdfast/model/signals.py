@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 import msgspec
 
+from holdfast.errors import InvalidRequest
 from holdfast.model.execution import Execution
 from holdfast.model.type_parameters import PayloadT
 from holdfast.model.wait import Wait, answer_key, earlier, signal_kind
@@ -64,7 +65,15 @@ def signal(name: str, type: Any = msgspec.UNSET) -> SignalName[Any]:
     With a ``type``, the payload is checked where the signal is sent, and the node gets a value of
     that type: ``signal("approved", bool)``. It may be what a field of a state may be: a scalar, a
     ``Literal``, an enum, a dataclass, a TypedDict, a msgspec or pydantic model.
+
+    Raises:
+        InvalidRequest: the type is a text, such as ``"bool"``.
     """
+    if isinstance(type, str):
+        raise InvalidRequest(
+            f"the type of a signal must be a type such as bool, got the text {type!r:.80}",
+            field="type",
+        )
     return SignalName(name, type)
 
 

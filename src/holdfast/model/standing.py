@@ -37,7 +37,9 @@ def standing(run: Run, *, now_ms: int, node: str | None = None) -> str:
         case "newer_version":
             return f"it waits for a worker with version {run.version} of graph {run.graph!r}"
         case "resume_failed":
-            return f"it could not be resumed {run.resume_failures} times, and is tried again"
+            failure = run.failure
+            cause = "" if failure is None else f": {failure.type}: {failure.message}"
+            return f"it could not be resumed {run.resume_failures} times, and is tried again{cause}"
         case _:
             return f"it is {run.status}"
 

@@ -50,6 +50,7 @@ __all__ = [
     "is_group_key",
     "is_sleep_key",
     "pause_reason",
+    "shown_key",
     "signal_kind",
     "wait_kind",
     "with_group_about",
@@ -259,6 +260,14 @@ def group_digest(kinds: Sequence[WaitKind]) -> str:
 def group_key(digest: str, number: int) -> str:
     """Return the key of a group; ``number`` counts the visit's groups of that digest."""
     return f"{_GROUP}{digest}.{number}"
+
+
+def shown_key(key: str) -> str:
+    """Return the key of a wait as a history shows it: ``wait_any.<digest>#<number>/<index>``."""
+    if not key.startswith(_GROUP):
+        return key
+    digest, _, rest = key.removeprefix(_GROUP).partition(".")
+    return f"wait_any.{digest}#{rest}"
 
 
 def answer_key(key: str) -> str:

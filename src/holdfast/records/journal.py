@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -39,6 +40,7 @@ __all__ = [
 
 # Every id has this size: see `Ids`.
 _TOKEN_BYTES = 36
+_CACHED_OVERHEADS = 1_024
 
 FreedForm = Literal["whole", "emptied"]
 """What is left of a record when its run is freed. The item stays until its ttl: otherwise a late
@@ -98,17 +100,32 @@ def record_write(
     A ``whole`` record stays readable when its run is freed.
     """
     key = journal_key(head.key, head.generation, position)
-    item: dict[str, Any] = {"PK": key.pk, "SK": key.sk, "ttl": head.ttl, "epoch": head.epoch}
+    item = _record_item(key, content, ttl=head.ttl, epoch=head.epoch, whole=whole)
+    return Put(item, Absent("PK"), token)
+
+
+def _record_item(
+    key: Key, content: Content, *, ttl: int, epoch: int, whole: bool
+) -> dict[str, Any]:
+    item: dict[str, Any] = {"PK": key.pk, "SK": key.sk, "ttl": ttl, "epoch": epoch}
     item |= content.as_item()
     if whole:
         item["stays"] = "whole"
-    return Put(item, Absent("PK"), token)
+    return item
 
 
 def record_overhead_bytes(head: Head, position: int, *, whole: bool) -> int:
     """Return the size of a record without its content, which the price of its write includes."""
-    put = record_write(head, position, Content(b""), token="", whole=whole)
-    return item_bytes(dict(put.item)) + len(TOKEN) + _TOKEN_BYTES
+    key = journal_key(head.key, head.generation, position)
+    return _attributes_bytes(head.ttl, head.epoch, whole) + len(f"{key.pk}{key.sk}".encode())
+
+
+# Cached: nearly every record of a call asks, and the records of a run get the same answer.
+@functools.lru_cache(maxsize=_CACHED_OVERHEADS)
+def _attributes_bytes(ttl: int, epoch: int, whole: bool) -> int:
+    """Return the size of a record without its content and without the values of its key."""
+    item = _record_item(Key("", ""), Content(b""), ttl=ttl, epoch=epoch, whole=whole)
+    return item_bytes(item) + len(TOKEN) + _TOKEN_BYTES
 
 
 def free_item_write(item: Mapping[str, Any]) -> Put | Delete | None:

@@ -114,10 +114,14 @@ def release_write(
     retries_left: int,
     extent: JournalExtent,
     resume_failures: int = 0,
+    failure: Failure | None = None,
     now_ms: int,
     token: str,
 ) -> Update:
-    """Return the write by which the owner releases a run, so that another worker can claim it."""
+    """Return the write by which the owner releases a run, so that another worker can claim it.
+
+    ``failure`` is why the run could not be resumed.
+    """
     changes: dict[str, Any] = {
         # A run that is closing does not open again.
         "status": "closing" if head.status == "closing" else "running",
@@ -125,6 +129,8 @@ def release_write(
         "retries_left": retries_left,
         "resume_failures": resume_failures,
     }
+    if failure is not None:
+        changes["failure"] = _truncated_failure(failure, with_trace=False)
     # The start of its waits stays valid until the next pause.
     if head.waits:
         changes["waits"] = [as_map(wait) for wait in head.waits]

@@ -125,7 +125,8 @@ class _Copier:
             key: Any = name
             if type(name) is not str or len(name) > _PLAIN_NAME_MAX or not name.isascii():
                 key = self.copy(name, _DEPTH_MAX)
-            copied[key if isinstance(key, str | int) else str(key)] = (
+            # JSON has no keys that are booleans.
+            copied[key if type(key) in (str, int) else str(key)] = (
                 REDACTED if _is_secret(name, value) else self.copy(value, depth + 1)
             )
         return copied

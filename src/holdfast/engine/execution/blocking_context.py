@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast.engine.effects.call_options import BlockingCaller
 from holdfast.engine.effects.call_signatures import typed_blocking_call
 from holdfast.engine.effects.model_signatures import typed_blocking_ask
-from holdfast.engine.execution.conditions import ChildCondition
+from holdfast.engine.execution.conditions import ChildCondition, takes_max_wait
 from holdfast.engine.execution.context import Child, Context
 from holdfast.engine.execution.visit import Visit, VisitClosed
 from holdfast.model.arguments import Recording
@@ -113,12 +113,14 @@ class BlockingContext:
         """Do as `Context.model` does."""
         return self._run_blocking(self._context.model(name, messages, **options))
 
+    @takes_max_wait
     def wait(
         self, condition: SignalName[T], *, about: Any = None, max_wait: Duration | None = None
     ) -> T:
         """Do as `Context.wait` does."""
         return self._run_blocking(self._context.wait(condition, about=about, max_wait=max_wait))
 
+    @takes_max_wait
     def wait_any(
         self,
         *conditions: SignalName | Timer | ChildCondition,

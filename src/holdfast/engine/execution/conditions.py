@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
-from typing import Any, Generic, cast
+import functools
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 import msgspec
 
@@ -17,7 +18,16 @@ from holdfast.model.signals import SignalName
 from holdfast.model.wait import ChildWait, SignalWait, TimerWait, WaitKind
 from holdfast.records.codec import encode
 
-__all__ = ["ABOUT_BYTES_MAX", "ChildCondition", "packed_about", "validated_conditions"]
+__all__ = [
+    "ABOUT_BYTES_MAX",
+    "ChildCondition",
+    "packed_about",
+    "takes_max_wait",
+    "validated_conditions",
+]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 ABOUT_BYTES_MAX = 1_024
 """How large the packed ``about`` of a wait may be: it is stored in the run's row."""
@@ -78,6 +88,22 @@ def _kind_of(condition: object, index: int) -> WaitKind:
         f"that ctx.start returned, got {condition!r:.80}{hint}",
         field="conditions",
     )
+
+
+def takes_max_wait(method: Callable[P, T]) -> Callable[P, T]:
+    """Let a method that waits say so where it gets ``timeout`` instead of ``max_wait``."""
+
+    @functools.wraps(method)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        if "timeout" in kwargs:
+            raise InvalidRequest(
+                f"{method.__name__} takes max_wait=…, not timeout=…: the wait may outlast this "
+                "process",
+                field="timeout",
+            )
+        return method(*args, **kwargs)
+
+    return checked
 
 
 def packed_about(about: Any) -> bytes | msgspec.UnsetType:

@@ -25,7 +25,7 @@ from holdfast.engine.effects.invocations import (
     invoke_models,
 )
 from holdfast.engine.effects.model_signatures import typed_ask
-from holdfast.engine.execution.conditions import ChildCondition, packed_about
+from holdfast.engine.execution.conditions import ChildCondition, packed_about, takes_max_wait
 from holdfast.engine.execution.group_waits import wait_for_first
 from holdfast.engine.execution.live_reports import VisitProgress
 from holdfast.engine.execution.typed_signals import awaited_type, typed_payload
@@ -291,6 +291,7 @@ class Context:
     # --- waiting ----------------------------------------------------------------------------------
 
     @tracked
+    @takes_max_wait
     async def wait(
         self, condition: SignalName[T], *, about: Any = None, max_wait: Duration | None = None
     ) -> T:
@@ -320,9 +321,10 @@ class Context:
             answer = await self._waits.resolve(wait, types={name: awaited})
         if isinstance(answer, TimerFired):
             raise WaitTimedOut(f"no signal {name!r} came in time")
-        return answer.payload if awaited is None else typed_payload(answer, awaited)
+        return typed_payload(answer, awaited)
 
     @tracked
+    @takes_max_wait
     async def wait_any(
         self,
         *conditions: SignalName | Timer | ChildCondition,

@@ -58,8 +58,7 @@ async def wait_for_first(
         outcome = await children.outcome(condition.id, answer)
         payload = result_of(condition.id, outcome, condition.graph)
     elif isinstance(answer, SignalTaken):
-        awaited = types[answer.name]
-        payload = answer.payload if awaited is None else typed_payload(answer, awaited)
+        payload = typed_payload(answer, types[answer.name])
     return WaitAnswer(condition, index, payload)
 
 

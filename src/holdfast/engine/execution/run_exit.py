@@ -11,7 +11,7 @@ from holdfast.engine.execution.run_ending import RunEnding
 from holdfast.engine.execution.waits import wait_due_ms
 from holdfast.engine.runs.session_turns import needs_turn, prune_earlier, replace_earlier
 from holdfast.errors import ConditionFailed, HoldfastError, StoreError
-from holdfast.model.event import WaitsRecorded
+from holdfast.model.event import Failure, WaitsRecorded
 from holdfast.model.failure import failure_of
 from holdfast.model.program import Program
 from holdfast.model.signals import all_pending
@@ -147,7 +147,14 @@ class RunExit:
 
     # --- releasing --------------------------------------------------------------------------------
 
-    async def release(self, reason: str, *, due_ms: int | None = None, failures: int = 0) -> None:
+    async def release(
+        self,
+        reason: str,
+        *,
+        due_ms: int | None = None,
+        failures: int = 0,
+        failure: Failure | None = None,
+    ) -> None:
         """Release the run for any worker to claim from that time on, or at once."""
         claimed = self._claimed
         await claimed.persistence.store()
@@ -166,6 +173,7 @@ class RunExit:
             retries_left=self._program.retries_left(claimed.execution),
             extent=claimed.journal.extent,
             resume_failures=failures,
+            failure=failure,
         )
         claimed.claim.mark_released()
 
@@ -197,7 +205,8 @@ class RunExit:
             claimed.journal.invalidate()
             backoff_ms = _resume_backoff_ms(failures)
             due_ms = claimed.now_ms() + backoff_ms
-            await self.release("resume_failed", due_ms=due_ms, failures=failures)
+            failure = failure_of(error)
+            await self.release("resume_failed", due_ms=due_ms, failures=failures, failure=failure)
             self._log_resume_failure(error, failures, backoff_ms)
 
     def _log_resume_failure(self, error: Exception, failures: int, backoff_ms: int) -> None:

@@ -13,6 +13,7 @@ from holdfast.engine.runs.graph_items import publish_type
 from holdfast.errors import InvalidRequest, SignalMisfit, UnknownSignal
 from holdfast.graph.mismatch import Mismatch
 from holdfast.graph.signal_types import SignalType, signal_type_of
+from holdfast.graph.values import deep_copied
 from holdfast.model.event import SignalSetAside, SignalTaken
 from holdfast.model.program import Program
 from holdfast.model.signals import Signal, SignalName
@@ -50,14 +51,19 @@ def awaited_type(program: Program, condition: SignalName) -> SignalType | None:
     return None if kind is msgspec.UNSET else signal_type_of(kind)
 
 
-def typed_payload(answer: SignalTaken, awaited: SignalType) -> Any:
-    """Return the payload of a signal that a wait took, converted to the awaited type.
+def typed_payload(answer: SignalTaken, awaited: SignalType | None) -> Any:
+    """Return the payload of a signal that a wait took, converted to the awaited type, if any.
+
+    It is a copy: the node may change it, and its next attempt gets it unchanged.
 
     Raises:
         SignalMisfit: it does not fit. The code that took it waited for another type.
     """
+    payload = deep_copied(answer.payload)
+    if awaited is None:
+        return payload
     try:
-        return awaited.converted(answer.payload)
+        return awaited.converted(payload)
     except Mismatch as mismatch:
         raise SignalMisfit(
             f"the run took the signal {answer.name!r} before its type changed, and the payload "

@@ -76,6 +76,7 @@ class Visit:
         self._began_ms = claimed.now_ms()
         self._pending: dict[str, Wait] = {}
         self._stale = False
+        self._paused_tasks: list[asyncio.Task[Any]] = []
         self._refusal: NotPausable | None = None
         self._closed = False
         self._closers: tuple[Callable[[], None], ...] = ()
@@ -118,6 +119,11 @@ class Visit:
         """Refuse all further requests: the node has ended, though its thread may go on."""
         self._closed = True
         self.requests.close()
+        for task in self._paused_tasks:
+            # The node may never have asked the task for its error, and asyncio would log that.
+            if task.done() and not task.cancelled():
+                task.exception()
+        self._paused_tasks.clear()
         for closer in self._closers:
             closer()
 
@@ -190,7 +196,7 @@ class Visit:
             )
             raise self._refusal
         self._pending.update((wait.key, wait) for wait in waits)
-        raise Paused
+        self._pause()
 
     def check_outer_timeout(self) -> None:
         """Check that no timeout of the node's code is around a wait, which it could not end.
@@ -211,6 +217,12 @@ class Visit:
     def pause_as_stale(self) -> NoReturn:
         """End the node because one of its waits went stale."""
         self._stale = True
+        self._pause()
+
+    def _pause(self) -> NoReturn:
+        task = asyncio.current_task()
+        if task is not None and task is not self.call_ids.task:
+            self._paused_tasks.append(task)
         raise Paused
 
     async def wait_for_other_calls(self) -> bool:

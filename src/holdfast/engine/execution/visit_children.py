@@ -16,6 +16,7 @@ from holdfast.engine.journal.endings import RunOutcome
 from holdfast.engine.runs.children import ChildRequest
 from holdfast.engine.runs.starting import PreparedInput, prepare_input
 from holdfast.errors import ResultTaken
+from holdfast.graph.values import deep_copied
 from holdfast.model.event import ChildStarted, Failure, SignalTaken, TimerFired
 from holdfast.model.program import Program
 from holdfast.model.wait import ChildWait, Wait
@@ -100,7 +101,10 @@ class VisitChildren:
         return next((answer for answer in taken if answer.name == name), None)
 
     async def outcome(self, id: str, answer: SignalTaken | TimerFired) -> RunOutcome:
-        """Return how a child ended, and give back what it did not spend."""
+        """Return how a child ended, with a copy of its state, and give back what it did not spend.
+
+        The node may change the copy, and its next attempt gets the state unchanged.
+        """
         if id in self._visit.claimed.execution.slices:
             with self._visit.remember_loss():
                 await self._visit.external.budget_guard.return_rest()
@@ -108,7 +112,8 @@ class VisitChildren:
         failure = None if report["failure"] is None else Failure(**report["failure"])
         # Only a child that did not finish names its node; those of older releases do not.
         node, wrapped = report.get("node", ""), report.get("wrapped", False)
-        return RunOutcome(report["status"], report["state"], failure, node, wrapped)
+        state = deep_copied(report["state"])
+        return RunOutcome(report["status"], state, failure, node, wrapped)
 
     async def poll(self, id: str, wait: Wait) -> None:
         """Ask whether a child has ended, unless its signal is here or is sure to come."""

@@ -214,8 +214,7 @@ class VisitWaits:
         expires_ms = visit.claimed.head.expires_ms
         match resolved_group(waits, inbox.untaken(), (), visit.now_ms(), expires_ms=expires_ms):
             case TakeSignal(signal):
-                payload = await self._load_payload(signal)
-                misfit = await find_payload_misfit(visit, signal, payload, types.get(signal.name))
+                payload, misfit = await self._load_payload(signal, types.get(signal.name))
                 if misfit is not None:
                     await set_aside(visit, signal, misfit)
                     return None
@@ -263,18 +262,25 @@ class VisitWaits:
             if wait.packed_about is not msgspec.UNSET
         ]
 
-    async def _load_payload(self, signal: Signal) -> Any:
-        """Return the payload of a signal that no other wait may take from now on."""
-        waits = self._visit.claimed.waits
+    async def _load_payload(
+        self, signal: Signal, awaited: SignalType | None
+    ) -> tuple[Any, str | None]:
+        """Return the payload of a signal that no other wait may take from now on.
+
+        Return also why it does not fit the awaited type; None if it fits.
+        """
+        visit, waits = self._visit, self._visit.claimed.waits
         waits.mark_taking(signal.name, signal.id)
         try:
-            with self._visit.remember_loss():
-                payload = await self._visit.claimed.inbox.load_payload(signal)
-                self._visit.check_open()
+            with visit.remember_loss():
+                payload = await visit.claimed.inbox.load_payload(signal)
+            # The check runs code of the type, which may raise anything.
+            misfit = await find_payload_misfit(visit, signal, payload, awaited)
+            visit.check_open()
         except BaseException:
             waits.unmark_taking(signal.name, signal.id)
             raise
-        return payload
+        return payload, misfit
 
     def timer_fired(self, key: str) -> TimerFired:
         """Return the event that the time of a wait is up."""

@@ -6,6 +6,7 @@ import base64
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from holdfast.engine.history.cursors import EventCursor
 from holdfast.engine.history.events import read_head_with_journal, reread_head
@@ -24,7 +25,7 @@ from holdfast.model.program import Program
 from holdfast.model.run import WaitPage
 from holdfast.model.signals import is_open_wait
 from holdfast.model.wait import Wait, with_group_about
-from holdfast.records.head import ROW_WAITS_MAX, Head
+from holdfast.records.head import ROW_ABOUT_BYTES_MAX, ROW_WAITS_MAX, Head
 from holdfast.records.keys import RunKey
 
 __all__ = ["read_input", "read_state", "read_waits"]
@@ -82,7 +83,7 @@ async def read_waits(kernel: Kernel, run: RunKey, *, limit: int, cursor: str | N
     if not head.is_paused:
         return WaitPage([], None)
     found = list(head.waits)
-    if len(found) >= ROW_WAITS_MAX:  # the journal has all of them
+    if _may_lack_waits(head):  # the journal has all of them
         execution = await _load_execution(kernel, head, None)
         found += [wait for _, strand in execution.runnable_strands() for wait in strand.waits]
         found = [wait for wait in found if is_open_wait(wait, execution)]
@@ -92,6 +93,14 @@ async def read_waits(kernel: Kernel, run: RunKey, *, limit: int, cursor: str | N
     following = [wait for wait in waits if after is None or _order(wait) > after]
     page = following[:limit]
     return WaitPage(page, _cursor(page[-1]) if len(following) > limit else None)
+
+
+def _may_lack_waits(head: Head) -> bool:
+    """Return whether the row may have no room for all waits, or for all that they are about."""
+    said = sum(len(wait.packed_about) for wait in head.waits if wait.packed_about is not UNSET)
+    # Each wait says at most half as much as the row has room for. So what is left out did not fit
+    # behind more than the other half.
+    return len(head.waits) >= ROW_WAITS_MAX or said > ROW_ABOUT_BYTES_MAX // 2
 
 
 async def _load_execution(kernel: Kernel, head: Head, at: EventCursor | None) -> Execution:

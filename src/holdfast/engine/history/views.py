@@ -13,7 +13,7 @@ from holdfast.model.arguments import Arguments, Recorded, omission_text
 from holdfast.model.event import Event, RecordedCall
 from holdfast.model.run import HistoryEntry, Run, RunEntry, SessionQueueEntry, Status
 from holdfast.model.spending import NANODOLLARS_PER_DOLLAR, Spending
-from holdfast.model.wait import Wait, with_group_about
+from holdfast.model.wait import Wait, shown_key, with_group_about
 from holdfast.records.head import ENDED, OPEN, Head, head_of
 from holdfast.records.index_keys import listed_ms
 from holdfast.records.keys import RunKey
@@ -74,7 +74,8 @@ def _build_run(head: Head, user: str | None, now_ms: int) -> Run:
         generation=head.generation,
         epoch=head.epoch,
         resume_failures=head.resume_failures,
-        failure=head.failure,
+        # An owner that has claimed the run again leaves the reason of a failed resume in the row.
+        failure=None if status == "running" else head.failure,
         created_at=utc_datetime(head.created_ms),
         updated_at=utc_datetime(head.updated_ms),
         expires_at=utc_datetime(head.expires_ms),
@@ -184,6 +185,8 @@ def history_entry_of(event: Event, *, cursor: str, prompts: Prompts) -> HistoryE
             details[name] = value.as_dict()
         elif name in ("failure", "fork") and isinstance(value, msgspec.Struct):
             details[name] = msgspec.structs.asdict(value)
+    if isinstance(details.get("wait"), str):
+        details["wait"] = shown_key(details["wait"])
     at = utc_datetime(details.pop("at_ms"))
     node = details.pop("node", None)
     for name in ("branch", "ops", "fork"):

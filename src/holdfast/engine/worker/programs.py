@@ -50,10 +50,6 @@ class Programs:
         """The names of the graphs, in the order in which they were given."""
         return tuple(self._versions)
 
-    def all(self) -> tuple[Program, ...]:
-        """Return every version of every graph."""
-        return tuple(each for versions in self._versions.values() for each in versions.values())
-
     def select(self, name: str, version: int) -> Program:
         """Return the graph that continues a run of this version.
 

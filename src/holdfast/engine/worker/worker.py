@@ -321,7 +321,7 @@ class Worker:
     async def _publish_graphs(self) -> None:
         """Store once what processes without the graphs should know of them."""
         with contextlib.suppress(StoreClosed):  # the loops report it
-            for program in self._programs.all():
+            for program in self._programs:
                 await publish_program(self._kernel, program)
 
     async def _reap(self) -> None:
