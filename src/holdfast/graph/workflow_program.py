@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, cast
 
 from holdfast.errors import HoldfastError, InvalidGraph, InvalidState
 from holdfast.graph.graph import Graph
@@ -31,7 +31,9 @@ class WorkflowProgram(GraphProgram, Generic[InputT, ResultT]):
         self, function: Callable[..., Any], graph: Graph, signature: WorkflowSignature
     ) -> None:
         """Take the function, and the graph with one node that runs it."""
-        functools.update_wrapper(self, function)  # first: it copies the function's attributes
+        functools.update_wrapper(
+            cast(Any, self), function
+        )  # first: it copies the function's attributes
         super().__init__(graph._declaration)
         self._function = function
         self._signature = signature
