@@ -68,6 +68,18 @@ def test_a_workflow_keeps_what_is_known_of_its_function() -> None:
     assert isinstance(approve, Workflow)
 
 
+async def test_a_context_may_have_another_name_or_a_default() -> None:
+    async def annotated(order: Order, c: Context) -> None: ...
+
+    async def defaulted(order: Order, ctx: Context | None = None) -> None: ...
+
+    async def alone(run: "Context") -> None: ...  # noqa: UP037
+
+    for function, input_type in ((annotated, Order), (defaulted, Order), (alone, type(None))):
+        flow = workflow(function).check()
+        assert (flow.nodes[flow.name].takes_context, flow.input_type) == (True, input_type)
+
+
 async def test_calling_a_workflow_calls_the_function() -> None:
     assert await approve(Order(4), None) == Packed(5)
     assert await approve(ctx=None, order=Order(1)) == Packed(2)
@@ -120,6 +132,7 @@ def test_a_workflow_warns_of_waits_that_cannot_fit() -> None:
 async def two_inputs(order: Order, card: str) -> None: ...
 async def three(order: Order, card: str, ctx: Context) -> None: ...
 async def context_first(ctx: Context, order: Order) -> None: ...
+async def default_context(order: Order, c: Context | None = None) -> None: ...
 async def two_contexts(ctx: Context, context: Context) -> None: ...
 async def variadic(*orders: Order) -> None: ...
 async def keywords(**options: Any) -> None: ...
@@ -149,6 +162,7 @@ class Shop:
         (two_inputs, r"at most one input, and ctx after it, got \(order, card\): put the values"),
         (three, r"got \(order, card, ctx\): put the values of the input into one class"),
         (context_first, r"input first and ctx second, got \(ctx, order\): write async def context"),
+        (default_context, r"got \(order, c\): put the values of the input"),
         (two_contexts, "at most one input, and ctx after it"),
         (variadic, r"got the parameter \*orders: write async def variadic\(order: Order, ctx"),
         (keywords, r"got the parameter \*\*options"),

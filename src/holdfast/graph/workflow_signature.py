@@ -124,6 +124,8 @@ def _parameters(function: Any, name: str) -> typing.Iterator[_Parameter]:
 def _is_context(parameter: _Parameter) -> bool:
     if parameter.name in CONTEXT_NAMES:
         return True
+    if parameter.default is not parameter.empty:
+        return False  # as for nodes: it is often a value bound by its default
     annotation = parameter.annotation
     named = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
     return str(named).rpartition(".")[2].strip("'\"") in _CONTEXT_TYPES
