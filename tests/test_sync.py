@@ -20,6 +20,7 @@ from holdfast import Budget, Context, Graph, Quota, RunFilter, app, days, handle
 from holdfast.engine.worker import worker as engine
 from holdfast.errors import (
     InvalidInput,
+    InvalidQuery,
     InvalidRequest,
     InvalidUrl,
     NotAmbiguous,
@@ -587,3 +588,20 @@ def test_a_fork_opens_its_own(tmp_path: Path) -> None:
         "[]",
         "{'number': 1}",
     ]
+
+
+def test_a_stream_can_be_opened_before_its_first_item(tmp_path: Path) -> None:
+    graph = counting()
+    with Holdfast(f"sqlite:///{tmp_path}/runs.db") as hf, hf.worker([graph]):
+        for unknown in (hf.run("nothing").events(), hf.run("nothing").tokens()):
+            with pytest.raises(RunNotFound), unknown:
+                raise AssertionError("opened")
+        run = hf.start(graph, id="a")
+        assert run.until("finished", timeout=60).status == "finished"
+        with run.events(ephemeral=True) as stream:
+            kinds = [entry.kind for entry in stream]
+        assert kinds[0] == "snapshot"
+        assert kinds[-1] == "ended"
+        assert list(stream) == []
+        with pytest.raises(InvalidQuery):
+            run.events(after=f"{'0' * 36}.1.0").open()

@@ -16,6 +16,7 @@ from holdfast import Graph, HistoryEntry, Holdfast, Retry, RunStream, signal
 from holdfast.engine.execution import live_reports
 from holdfast.engine.history import ephemeral, events
 from holdfast.engine.kernel import live_events
+from holdfast.engine.runs.rows import read_row
 from holdfast.errors import InvalidQuery, InvalidRequest, NodeError, RunNotFound
 from holdfast.model.node_progress import NodeProgress
 from holdfast.records.codec import pack, unpack_value
@@ -467,3 +468,29 @@ async def test_recorded_events_come_once_and_in_order_across_reconnects(
     recorded = [entry for entry in seen if not entry.ephemeral]
     assert recorded == (await hf.run("doc-42").history(limit=1000)).entries
     assert {entry.kind for entry in seen if entry.ephemeral} <= set(ephemeral.KINDS)
+
+
+async def test_an_older_pause_or_a_resume_without_a_pause_is_no_news(
+    house: House, hf: Holdfast
+) -> None:
+    graph, feed = chain("short", 1, lambda number: {}), live_events.Feed()
+    async with house.worker(hf, graph):
+        run = await hf.start(graph, id="doc-42")
+        await run.until("finished", timeout=WAIT_SECONDS_MAX)
+    head = await read_row(hf._kernel, run._key)
+    paused = ephemeral.paused_entry(await run.get())
+    resumed = ephemeral.resumed_entry("node0", at_ms=0)
+    live = ephemeral.EphemeralEvents(hf._kernel, feed, hf._workers)
+    list(live.open(head, from_start=True))
+
+    def told(entry: HistoryEntry, epochs_later: int) -> bool:
+        feed.add(entry, position=1, epoch=head.epoch + epochs_later)
+        return list(live.take(1)) == [entry]
+
+    assert not told(paused, 0)
+    assert not told(resumed, 1)
+    assert told(paused, 2)
+    assert not told(paused, 2)
+    assert told(resumed, 3)
+    assert not told(paused, 2)
+    assert not told(resumed, 4)

@@ -215,7 +215,7 @@ async def test_a_worker_that_stops_waits_for_hooks(house: House) -> None:
 
     async def slowly(run: Run) -> None:
         began.set()
-        for _ in range(50):
+        for _ in range(5_000):
             await house.clock.sleep(0)
         ended.append(run.id)
 

@@ -39,7 +39,7 @@ Ask = Callable[[Holdfast], Awaitable[Any]]
 OF_ONE_RUN: dict[str, Ask] = {
     "cancel": lambda hf: hf.run(RUN).cancel(),
     "children": lambda hf: hf.run(RUN).children(),
-    "events": lambda hf: all_of(hf.run(RUN).events(follow=False)),
+    "events": lambda hf: all_of(hf.run(RUN).events(follow=False, ephemeral=True)),
     "extend": lambda hf: hf.run(RUN).extend(days(30)),
     "get": lambda hf: hf.run(RUN).get(),
     "history": lambda hf: hf.run(RUN).history(),
@@ -53,6 +53,7 @@ OF_ONE_RUN: dict[str, Ask] = {
     "spending": lambda hf: hf.run(RUN).spending(),
     "state": lambda hf: hf.run(RUN).state(),
     "tokens": lambda hf: all_of(hf.run(RUN).tokens(follow=False)),
+    "until": lambda hf: hf.run(RUN).until("waiting", timeout=60),
     "waits": lambda hf: hf.run(RUN).waits(),
 }
 OF_MANY: dict[str, Ask] = {
