@@ -29,9 +29,8 @@ class WorkflowProgram(GraphProgram[InputT, ResultT]):
         self, function: Callable[..., Any], graph: Graph, signature: WorkflowSignature
     ) -> None:
         """Take the function, and the graph with one node that runs it."""
-        functools.update_wrapper(
-            cast(Any, self), function
-        )  # first: it copies the function's attributes
+        # First, because it copies the function's attributes.
+        functools.update_wrapper(cast(Any, self), function)
         super().__init__(graph._declaration)
         self._function = function
         self._signature = signature

@@ -101,7 +101,7 @@ def _offline_answer(given: Any) -> Any:
     if isinstance(given, type) and issubclass(given, Exception):
         given = given()
     if isinstance(given, str | ToolCall | Answer | Exception):
-        return cast(object, given)
+        return cast(Any, given)
     if isinstance(given, Sequence) and given:
         several = cast(Sequence[object], given)
         if all(isinstance(each, ToolCall) for each in several):
