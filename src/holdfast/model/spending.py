@@ -5,7 +5,7 @@ A token of a cheap model costs 80 nanodollars, and sums of floats drift.
 
 from __future__ import annotations
 
-import msgspec
+from holdfast.model.json_form import JsonForm
 
 __all__ = ["NANODOLLARS_PER_DOLLAR", "NO_SPENDING", "Spending"]
 
@@ -13,7 +13,7 @@ NANODOLLARS_PER_DOLLAR = 1_000_000_000
 """The number of nanodollars in a dollar."""
 
 
-class Spending(msgspec.Struct, frozen=True, array_like=True):
+class Spending(JsonForm, frozen=True, array_like=True):
     """An amount of tokens and money."""
 
     tokens: int = 0
