@@ -27,6 +27,7 @@ from holdfast.model.run import (
     TextPiece,
     WaitPage,
 )
+from holdfast.model.spending import Spending
 from holdfast.model.wait import Wait
 
 AT = datetime(2026, 11, 17, 9, 30, tzinfo=UTC)
@@ -147,6 +148,7 @@ SAMPLES: list[JsonForm] = [
     FAILURE,
     BulkProgress(seen=3, errors=("one",)),
     SweepProgress(blobs=2),
+    Spending(7, 10_000_000),
 ]
 # How a field is called where JSON has it in another unit.
 OTHER_NAMES = {
@@ -192,6 +194,10 @@ def test_a_run_has_times_money_waits_and_its_failure_in_plain_types() -> None:
     assert shown["failure"] == FAILURE_PLAIN
     assert (shown["cost_usd"], shown["labels"]) == (0.25, {"desk": "sales"})
     assert RUN.labels is not shown["labels"]
+
+
+def test_spending_is_in_dollars() -> None:
+    assert Spending(7, 10_000_000).as_dict() == {"tokens": 7, "usd": 0.01}
 
 
 def test_a_page_holds_its_entries() -> None:

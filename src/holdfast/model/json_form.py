@@ -4,7 +4,7 @@ A class that inherits from `JsonForm` gets `JsonForm.as_dict`, and works as a re
 and as a field of a pydantic model. Both use the same fields, `json_fields`:
 
 - a time is ISO 8601 text in UTC with milliseconds, under a name that ends in ``_at``;
-- money is in dollars, as ``usd``;
+- money is in dollars, as ``usd``, which the class offers beside ``nanodollars``;
 - a duration is in seconds, under a name that ends in ``_seconds``.
 """
 
@@ -30,7 +30,6 @@ from typing import (
 import msgspec
 
 from holdfast.model.moments import utc_text
-from holdfast.model.spending import NANODOLLARS_PER_DOLLAR
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -134,33 +133,32 @@ def with_readable_times(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _field_of(name: str, kind: Any) -> JsonField:
     """Return how a field is shown. What the engine stores in whole units gets a public unit."""
-    read = attrgetter(name)
     optional = NoneType in get_args(kind)
     if name in _TIME_NAMES:
         shown_type = datetime | None if optional else datetime
         return JsonField(_TIME_NAMES[name], shown_type, _time_reader(name))
     if name == "nanodollars":
-        return _divided_field("usd", read, NANODOLLARS_PER_DOLLAR, optional=optional)
+        return JsonField("usd", float | None if optional else float, attrgetter("usd"))
     if name.endswith("_ms"):
         seconds = f"{name.removesuffix('_ms')}_seconds"
-        return _divided_field(seconds, read, 1_000, optional=optional)
+        return JsonField(seconds, float | None if optional else float, _seconds_reader(name))
     return JsonField(name, kind, _reader(name, kind))
-
-
-def _divided_field(
-    name: str, read: Callable[[Any], int | None], by: int, *, optional: bool
-) -> JsonField:
-    def divide(value: Any) -> float | None:
-        amount = read(value)
-        return None if amount is None else amount / by
-
-    return JsonField(name, float | None if optional else float, divide)
 
 
 def _reader(attribute: str, kind: Any) -> Callable[[Any], Any]:
     """Return the function that reads an attribute of this type in plain types."""
     read = attrgetter(attribute)
     return read if kind in _SCALARS else lambda value: _plain(read(value))
+
+
+def _seconds_reader(attribute: str) -> Callable[[Any], float | None]:
+    read = attrgetter(attribute)
+
+    def seconds(value: Any) -> float | None:
+        ms = read(value)
+        return None if ms is None else ms / 1000
+
+    return seconds
 
 
 def _time_reader(attribute: str) -> Callable[[Any], str | None]:

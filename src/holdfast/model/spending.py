@@ -8,7 +8,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import cast
 
-import msgspec
+from holdfast.model.json_form import JsonForm
 
 __all__ = ["NANODOLLARS_PER_DOLLAR", "NO_SPENDING", "Spending", "is_amount"]
 
@@ -16,7 +16,7 @@ NANODOLLARS_PER_DOLLAR = 1_000_000_000
 """The number of nanodollars in a dollar."""
 
 
-class Spending(msgspec.Struct, frozen=True, array_like=True):
+class Spending(JsonForm, frozen=True, array_like=True):
     """An amount of tokens and money."""
 
     tokens: int = 0
@@ -41,10 +41,6 @@ class Spending(msgspec.Struct, frozen=True, array_like=True):
     def usd(self) -> float:
         """The money in dollars, for display."""
         return self.nanodollars / NANODOLLARS_PER_DOLLAR
-
-    def as_dict(self) -> dict[str, float]:
-        """Return the spending as JSON shows it."""
-        return {"tokens": self.tokens, "usd": self.usd}
 
 
 NO_SPENDING = Spending()
