@@ -22,9 +22,15 @@ def ttl_of(expires_ms: int, retention_seconds: int) -> int:
 
 
 def retention_class(seconds: int) -> str:
-    """Return the retention class of a blob that must be kept this long from now."""
-    days = next(days for days in _RETENTION_DAYS if seconds <= (days - 1) * _DAY_SECONDS)
-    return f"keep-{days}d"
+    """Return the retention class of a blob that must be kept this long from now.
+
+    Raises:
+        ValueError: no run can last that long.
+    """
+    for days in _RETENTION_DAYS:
+        if seconds <= (days - 1) * _DAY_SECONDS:
+            return f"keep-{days}d"
+    raise ValueError(f"{seconds} seconds are more than any retention class has")
 
 
 def longer_retention_class(one: str, other: str) -> str:

@@ -146,7 +146,11 @@ def _lifetime(head: Head, expires_ms: int, now_ms: int) -> _Lifetime:
     # The ttl may belong to a later expiry that another extension did not finish writing.
     retention = head.ttl - ttl_of(max(head.expires_ms, head.extends_ms), 0)
     ttl = max(ttl_of(expires_ms, retention), head.ttl)
-    kept = longer_retention_class(head.kept, retention_class(ttl - now_ms // 1000))
+    try:
+        needed = retention_class(ttl - now_ms // 1000)
+    except ValueError as error:
+        raise JournalDamaged(f"the row of run {head.key.id!r} has an impossible ttl") from error
+    kept = longer_retention_class(head.kept, needed)
     return _Lifetime(expires_ms, ttl, kept)
 
 
