@@ -250,6 +250,14 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
             return self
         return msgspec.structs.replace(self, ttl=execution.ttl, kept=execution.kept)
 
+    def may_await(self, name: str) -> bool:
+        """Return whether the run is paused and may wait for a signal of that name.
+
+        A row that has no room for more waits may not show the one for it.
+        """
+        shown = any(wait.signal == name for wait in self.waits)
+        return self.is_paused and (shown or len(self.waits) >= ROW_WAITS_MAX)
+
     @property
     def awaits_signal(self) -> bool:
         """Whether a signal can wake it."""

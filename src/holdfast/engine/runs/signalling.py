@@ -282,7 +282,9 @@ async def _notify_run(
         if ttl < row.ttl:  # the extension of the run may have missed the signal
             await extend_signal(kernel, row, name=signal.name, id=signal.id)
             ttl = row.ttl
-        if row.awaits_signal:
+        # A caller's signal that no wait can take would only run the waiting nodes again.
+        from_caller = is_caller_signal(signal.name)
+        if row.may_await(signal.name) if from_caller else row.awaits_signal:
             row = await wake_run(kernel, workers, row, spilled=spilled, inbox_added=inbox_added)
         else:
             row = await notify_owner(kernel, row, spilled=spilled, inbox_added=inbox_added)
