@@ -32,7 +32,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, int]:
 async def work(event: dict[str, Any], seconds: float) -> dict[str, int]:
     async with (
         Holdfast(URL) as hf,
-        hf.worker([graph], lease_seconds=LEASE_SECONDS, drain_seconds=DRAIN_SECONDS) as worker,
+        hf.worker([graph], lease=LEASE_SECONDS, drain=DRAIN_SECONDS) as worker,
     ):
         if "order" in event:
             number = event["order"]["number"]

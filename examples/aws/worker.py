@@ -19,7 +19,7 @@ HEALTHY = Path(os.environ.get("HEALTHY_FILE", "/tmp/healthy"))
 async def main() -> None:
     async with (
         Holdfast(os.environ["HOLDFAST_URL"]) as hf,
-        hf.worker([graph], concurrency=CONCURRENCY, drain_seconds=60) as worker,
+        hf.worker([graph], concurrency=CONCURRENCY, drain=60) as worker,
     ):
         reporting = asyncio.create_task(report(worker))
         await worker.serve()  # returns after SIGTERM and the drain

@@ -29,7 +29,7 @@ async def approve(order: Order, ctx: Context) -> str:
 async def main(command: str, order: str = "") -> None:
     async with Holdfast("sqlite:///orders.db") as hf:
         if command == "serve":
-            async with hf.worker([approve], lease_seconds=5) as worker:
+            async with hf.worker([approve], lease=5) as worker:
                 await worker.serve()
         elif command == "start":
             await hf.start(approve, Order(order, 4200), id=order)

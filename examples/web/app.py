@@ -57,7 +57,7 @@ graph.route(pay, approve)
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncGenerator[None, None]:
     url = os.environ.get("HOLDFAST_URL", "sqlite:///orders.db")
-    async with Holdfast(url) as hf, hf.worker([graph], lease_seconds=10, drain_seconds=10):
+    async with Holdfast(url) as hf, hf.worker([graph], lease=10, drain=10):
         app.state.hf = hf
         yield
 
