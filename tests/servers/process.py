@@ -8,7 +8,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,13 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(command: Sequence[str], *, port: int, cwd: Path | None = None) -> Iterator[Server]:
+def running(
+    command: Sequence[str],
+    *,
+    port: int,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Iterator[Server]:
     """Run a server that will listen on the port; yield it once it answers, and stop it at the end.
 
     Raises:
@@ -50,6 +56,7 @@ def running(command: Sequence[str], *, port: int, cwd: Path | None = None) -> It
         process = subprocess.Popen(
             [*guard, *command],
             cwd=cwd,
+            env=env,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

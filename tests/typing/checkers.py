@@ -22,6 +22,9 @@ PYTHON = "3.11"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/guides/*.md")])
 
 
+_EXAMPLE = re.compile(r"(?:Save this as `(\w+\.py)`:\n\n)?```python\n(.*?)```", re.DOTALL)
+
+
 class Finding(NamedTuple):
     """Something that a checker found wrong with a program."""
 
@@ -98,10 +101,11 @@ def findings_of_examples() -> dict[str, dict[str, list[Finding]]]:
     with tempfile.TemporaryDirectory() as folder:
         pages: dict[str, str] = {}
         for page in PAGES:
-            examples = re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
-            for number, code in enumerate(examples):
-                name = str(page.relative_to(ROOT))
-                file = re.sub(r"\W", "_", f"{name}_{number}") + ".py"
+            name = str(page.relative_to(ROOT))
+            for number, (saved, code) in enumerate(_EXAMPLE.findall(page.read_text())):
+                # The files of the tutorial import each other.
+                is_saved = saved and name == "docs/tutorial.md"
+                file = saved if is_saved else re.sub(r"\W", "_", f"{name}_{number}") + ".py"
                 (Path(folder) / file).write_text(code)
                 pages[file] = name
         files = [Path(folder) / file for file in pages]
