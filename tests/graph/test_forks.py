@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any, Optional, TypedDict
 
 import pytest
 
@@ -314,6 +314,20 @@ def test_a_second_node_of_a_branch_counts() -> None:
     graph.node(name="more", writes=["notes"])(unknown)
     graph.route("right", "more", "join")
     assert "'left' and 'right' may write field 'notes'" in fault(graph)
+
+
+def test_a_result_that_may_be_none_names_its_fields_too() -> None:
+    def either(state: Any) -> Score | None: ...
+
+    def optional(state: Any) -> Optional[Score]: ...  # noqa: UP045
+
+    def whole_or_part(state: Any) -> Doc | Score | None: ...
+
+    graph = Graph("g", Doc)
+    for function in (either, optional, whole_or_part):
+        graph.node(function)
+    written = [graph.nodes[name].writes for name in ("either", "optional", "whole_or_part")]
+    assert written == [{"score"}, {"score"}, None]
 
 
 def test_each_branch_over_items_writes_what_the_others_do() -> None:

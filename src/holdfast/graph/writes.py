@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
@@ -32,10 +33,19 @@ def written_by(
         return None
     if returned is type(None):
         return frozenset()
+    returned = _without_none(returned)
     # A type with fields names them. The type of the whole state would mean: any field.
     if returned is state_type or not isinstance(returned, type) or returned is dict:
         return None
     return None if any(faults_of_state(returned)) else StateCodec(returned).fields
+
+
+def _without_none(returned: Any) -> Any:
+    """Return the type in ``Changes | None``; any other type as it is."""
+    if typing.get_origin(returned) not in (typing.Union, types.UnionType):
+        return returned
+    rest = [kind for kind in typing.get_args(returned) if kind is not type(None)]
+    return rest[0] if len(rest) == 1 else returned
 
 
 def reducer_faults(reducers: Mapping[str, str], fields: frozenset[str] | None) -> Iterator[str]:
