@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "examples" / "comparison"
 PAGE = (ROOT / "docs" / "comparison.md").read_text()
@@ -57,7 +55,6 @@ def test_the_program_of_holdfast_is_the_shortest() -> None:
     assert shortest.stem == "holdfast_orders"
 
 
-@pytest.mark.skipif(not hasattr(holdfast, "workflow"), reason="there is no @workflow")
 @pytest.mark.parametrize("dies", ["", "charging"])
 def test_the_order_survives_a_kill(dies: str, tmp_path: Path) -> None:
     def run(*arguments: str) -> list[str]:

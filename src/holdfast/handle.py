@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from msgspec import UNSET
 
-from holdfast.engine.client.awaiting import RunOutcomes
+from holdfast.engine.client.awaiting import AwaitedStatus, RunOutcomes
 from holdfast.engine.client.process_workers import ProcessWorkers
 from holdfast.engine.effects.resources import Resources
 from holdfast.engine.history import events, states, text_stream
@@ -25,6 +25,7 @@ from holdfast.engine.runs.argument_checks import (
     validated_keep_answers,
     validated_limit,
     validated_node,
+    validated_pause_reason,
     validated_reason,
     validated_resolution,
     validated_signal_name,
@@ -123,22 +124,31 @@ class RunHandle(Generic[ResultT]):
             outcome = await self._services.outcomes.wait_for_outcome(self._key, limit)
         return result_of(self.id, outcome, self._graph)
 
-    async def until(self, *statuses: Status, timeout: Duration | None = None) -> Run:  # noqa: ASYNC109
+    async def until(
+        self,
+        *statuses: Status,
+        reason: str | None = None,
+        timeout: Duration | None = None,  # noqa: ASYNC109
+    ) -> Run:
         """Wait until the run has one of the statuses, and return its row.
 
         ``await run.until("waiting")`` returns when the pause is stored: `waits` lists what the run
-        waits for, and a signal answers it. A status that passes quickly may be missed.
+        waits for, and a signal answers it. With ``reason="budget"`` only a pause for that reason
+        counts; see `Run`. A status that passes quickly may be missed.
 
         Raises:
             RunFailed, RunCancelled, RunExpired, RunQuarantined: the run ended in that way, and the
                 caller did not ask for it.
             RunEnded: the run finished, or its input went into another run, without such a status.
             RunNotFound: there is no such run.
-            InvalidRequest: there is no status, or no such status.
+            InvalidRequest: there is no status, or no such status or reason; or a reason is given,
+                and ``"waiting"`` is not among the statuses.
             TimeoutError: the run had none of the statuses within ``timeout``; it goes on. The error
                 says what the run does.
         """
-        wanted = validated_statuses(statuses)
+        wanted = AwaitedStatus(
+            validated_statuses(statuses), validated_pause_reason(reason, statuses)
+        )
         limit = None if timeout is None else milliseconds_of(timeout, "timeout") / 1000
         return await self._services.outcomes.wait_for_status(self._key, wanted, limit)
 

@@ -120,7 +120,7 @@ async def test_a_timeout_says_what_the_run_does(house: House, hf: Holdfast) -> N
     async with house.worker(hf, ASKING):
         run = await hf.start(ASKING, id="doc-42")
         await until(run, "waiting")
-        told = "is not 'finished' after 0.001 seconds: it waits for the signal decision"
+        told = "is not 'finished' after 1ms: it waits for the signal decision"
         with pytest.raises(TimeoutError, match=re.escape(told)):
             await until(run, "finished", seconds=0.001)
         assert (await until(run, "waiting", seconds=0)).status == "waiting"
@@ -129,6 +129,30 @@ async def test_a_timeout_says_what_the_run_does(house: House, hf: Holdfast) -> N
 @pytest.mark.parametrize(
     ("statuses", "got"), [((), "no status"), (("done",), "'done'"), ((["waiting"],), "['waiting']")]
 )
+async def twice(state: Any, ctx: Any) -> None:
+    await ctx.sleep(NEVER_SECONDS)
+    await ctx.wait(signal("decision"))
+
+
+async def test_only_a_pause_for_the_reason_counts(house: House, hf: Holdfast) -> None:
+    graph = chain("twice", 1, lambda number: {}, node0=twice)
+    async with house.worker(hf, graph):
+        run = await hf.start(graph, id="doc-42")
+        assert (await until(run, "waiting")).reason == "timer"
+        waited = asyncio.ensure_future(run.until("waiting", reason="signal"))
+        with pytest.raises(TimeoutError, match=r"'doc-42' is not 'waiting' for signal after 1ms: "):
+            await run.until("waiting", reason="signal", timeout="1ms")
+        house.clock.advance(NEVER_SECONDS)
+        assert (await waited).reason == "signal"
+        await run.signal("decision")
+        ended = await run.until("waiting", "finished", reason="budget", timeout=WAIT_SECONDS_MAX)
+        assert ended.status == "finished"
+    with pytest.raises(InvalidRequest, match=r"reason must be one of signal, .* got 'hunger'"):
+        await run.until("waiting", reason="hunger")
+    with pytest.raises(InvalidRequest, match="reason needs 'waiting' among the statuses"):
+        await run.until("finished", reason="signal")
+
+
 async def test_an_unknown_status_is_refused(
     hf: Holdfast, statuses: tuple[Any, ...], got: str
 ) -> None:

@@ -32,7 +32,7 @@ from holdfast.engine.runs.argument_checks import LIMIT_MAX
 from holdfast.errors import RunNotFound
 from holdfast.handle import RunHandle
 from holdfast.model.moments import utc_text
-from holdfast.model.run import HistoryEntry, HistoryPage, Status, TextPiece
+from holdfast.model.run import PAUSE_REASONS, HistoryEntry, HistoryPage, Status, TextPiece
 from holdfast.model.standing import overdue_text
 from holdfast.records.run_filter import RunFilter
 
@@ -216,6 +216,12 @@ async def watch(
 @click.argument("id")
 @click.argument("statuses", nargs=-1, required=True, type=click.Choice(get_args(Status)))
 @click.option(
+    "--paused-for",
+    type=click.Choice(PAUSE_REASONS),
+    metavar="REASON",
+    help="With waiting: why the run is paused (signal, timer, budget and so on).",
+)
+@click.option(
     "--timeout",
     type=DURATION,
     metavar="DURATION",
@@ -227,6 +233,7 @@ async def until(
     *,
     id: str,
     statuses: tuple[Status, ...],
+    paused_for: str | None,
     timeout: str | None,  # noqa: ASYNC109
 ) -> None:
     """Wait until the run ID has one of the STATUSES, and print which.
@@ -234,7 +241,7 @@ async def until(
     If the run ends in another way, the error says how, and the exit code is 1.
     """
     try:
-        row = await holdfast.run(id).until(*statuses, timeout=timeout)
+        row = await holdfast.run(id).until(*statuses, reason=paused_for, timeout=timeout)
     except TimeoutError as late:
         raise click.ClickException(str(late)) from None
     say(row.status)

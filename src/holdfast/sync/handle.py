@@ -66,22 +66,26 @@ class RunHandle(Generic[ResultT]):
         """
         return self._portal.call(self._handle.result, timeout=timeout)
 
-    def until(self, *statuses: Status, timeout: Duration | None = None) -> Run:
+    def until(
+        self, *statuses: Status, reason: str | None = None, timeout: Duration | None = None
+    ) -> Run:
         """Wait until the run has one of the statuses, and return its row.
 
         ``run.until("waiting")`` returns when the pause is stored: `waits` lists what the run
-        waits for, and a signal answers it. A status that passes quickly may be missed.
+        waits for, and a signal answers it. With ``reason="budget"`` only a pause for that reason
+        counts; see `Run`. A status that passes quickly may be missed.
 
         Raises:
             RunFailed, RunCancelled, RunExpired, RunQuarantined: the run ended in that way, and the
                 caller did not ask for it.
             RunEnded: the run finished, or its input went into another run, without such a status.
             RunNotFound: there is no such run.
-            InvalidRequest: there is no status, or no such status.
+            InvalidRequest: there is no status, or no such status or reason; or a reason is given,
+                and ``"waiting"`` is not among the statuses.
             TimeoutError: the run had none of the statuses within ``timeout``; it goes on. The error
                 says what the run does.
         """
-        return self._portal.call(self._handle.until, *statuses, timeout=timeout)
+        return self._portal.call(self._handle.until, *statuses, reason=reason, timeout=timeout)
 
     def get(self) -> Run:
         """Return the run's row: its status, why it is paused, what it has used.

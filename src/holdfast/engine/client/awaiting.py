@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Generator
 from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 from holdfast.engine.client.process_workers import ProcessWorkers
 from holdfast.engine.history.views import run_of
@@ -21,13 +22,32 @@ from holdfast.model.standing import standing
 from holdfast.records.head import ENDED, Head
 from holdfast.records.keys import RunKey
 
-__all__ = ["RunOutcomes"]
+__all__ = ["AwaitedStatus", "RunOutcomes"]
 
 # A caller that waits for a run in another process polls often at first, then less often.
 _POLL_FIRST_SECONDS = 0.05
 _POLL_SECONDS_MAX = 1.0
 # The row of a run that a worker of this process drives may have one of these statuses.
 _STATUSES_OF_OWNED = frozenset({"running", "closing"})
+
+
+class AwaitedStatus(NamedTuple):
+    """What a caller waits for: that a run has one of the statuses."""
+
+    statuses: Collection[Status]
+    reason: str | None = None
+    """Why the run is paused, if it is waiting; None for any reason."""
+
+    def is_met_by(self, row: Run) -> bool:
+        """Return whether a run with this row is what the caller waits for."""
+        is_other_pause = row.status == "waiting" and self.reason not in (None, row.reason)
+        return row.status in self.statuses and not is_other_pause
+
+    def __str__(self) -> str:
+        paused = "" if self.reason is None else f" for {self.reason}"
+        return " or ".join(
+            f"{status!r}{paused if status == 'waiting' else ''}" for status in self.statuses
+        )
 
 
 class RunOutcomes:
@@ -76,7 +96,7 @@ class RunOutcomes:
         return outcome
 
     async def wait_for_status(
-        self, run: RunKey, statuses: Collection[Status], seconds: float | None
+        self, run: RunKey, wanted: AwaitedStatus, seconds: float | None
     ) -> Run:
         """Wait until a run has one of the statuses; return its row.
 
@@ -89,27 +109,27 @@ class RunOutcomes:
         timeout = asyncio.timeout(seconds)
         try:
             async with timeout:
-                return await self._poll_status(run, statuses)
+                return await self._poll_status(run, wanted)
         except TimeoutError:
             if not timeout.expired():
                 raise
         # With a very short timeout the row may not have been read at all: read it once.
-        row = await self._read_status(run, statuses)
+        row = await self._read_status(run, wanted)
         if row is None:
-            wanted = " or ".join(repr(status) for status in statuses)
+            limit = duration_text(round(1000 * (seconds or 0)))
             raise TimeoutError(
-                f"run {run.id!r} is not {wanted} after {seconds:g} seconds{await self._why(run)}"
+                f"run {run.id!r} is not {wanted} after {limit}{await self._why(run)}"
             )
         return row
 
-    async def _poll_status(self, run: RunKey, statuses: Collection[Status]) -> Run:
+    async def _poll_status(self, run: RunKey, wanted: AwaitedStatus) -> Run:
         poll_seconds = _POLL_FIRST_SECONDS
-        reads_owned = not _STATUSES_OF_OWNED.isdisjoint(statuses)
+        reads_owned = not _STATUSES_OF_OWNED.isdisjoint(wanted.statuses)
         with self._kernel.notifier.subscribe(run) as changed:
             while True:
                 changed.clear()
                 if reads_owned or not self._workers.has_claimed(run):
-                    row = await self._read_status(run, statuses)
+                    row = await self._read_status(run, wanted)
                     if row is not None:
                         return row
                 with suppress(TimeoutError):
@@ -117,17 +137,16 @@ class RunOutcomes:
                         await changed.wait()
                 poll_seconds = min(poll_seconds * 2, _POLL_SECONDS_MAX)
 
-    async def _read_status(self, run: RunKey, statuses: Collection[Status]) -> Run | None:
+    async def _read_status(self, run: RunKey, wanted: AwaitedStatus) -> Run | None:
         """Return the row of a run if it has one of the statuses; None if it may have one later."""
         await self._workers.wait_for_exit(run)
         head = await read_row(self._kernel, run)
         user = await self._kernel.bind_user_hash(head)
         row = run_of(head, user=user, now_ms=self._kernel.clock.now_ms())
-        if row.status in statuses:
+        if wanted.is_met_by(row):
             return row
         if row.status in ("finished", "promoted"):
             into = "" if row.into is None else f": its input went into run {row.into!r}"
-            wanted = " or ".join(repr(status) for status in statuses)
             raise RunEnded(
                 f"run {run.id!r} is {row.status}{into}; it will not be {wanted}",
                 status=row.status,

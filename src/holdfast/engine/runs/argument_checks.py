@@ -16,7 +16,7 @@ from holdfast.model.names import validated_name
 from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.policy import Durability
 from holdfast.model.program import Program
-from holdfast.model.run import OnBusy, Status
+from holdfast.model.run import PAUSE_REASONS, OnBusy, Status
 from holdfast.model.signals import SignalName
 from holdfast.records.run_filter import RunFilter
 
@@ -35,6 +35,7 @@ __all__ = [
     "validated_limits",
     "validated_node",
     "validated_on_busy",
+    "validated_pause_reason",
     "validated_reason",
     "validated_resolution",
     "validated_signal_name",
@@ -123,6 +124,26 @@ def validated_statuses(statuses: tuple[Status, ...]) -> tuple[Status, ...]:
                 field="statuses",
             )
     return statuses
+
+
+def validated_pause_reason(reason: object, statuses: tuple[Status, ...]) -> str | None:
+    """Return the reason for which a run must be paused, if a caller waits for such a pause.
+
+    Raises:
+        InvalidRequest: not a reason, or the caller does not wait for a pause.
+    """
+    if reason is None:
+        return None
+    if not isinstance(reason, str) or reason not in PAUSE_REASONS:
+        raise InvalidRequest(
+            f"reason must be one of {', '.join(PAUSE_REASONS)}, got {reason!r:.80}", field="reason"
+        )
+    if "waiting" not in statuses:
+        raise InvalidRequest(
+            "reason needs 'waiting' among the statuses: only a waiting run is paused for a reason",
+            field="reason",
+        )
+    return reason
 
 
 def validated_node(node: object) -> str:
