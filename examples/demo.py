@@ -1,8 +1,9 @@
 """A run that is killed in the middle, and goes on: `make demo`.
 
-A document goes through six nodes. The process that runs them is killed with -9 inside the fourth;
-another one takes the run over and goes on there. The fifth waits for a person, while no process
-holds the run. At the end stands what happened, and what it would have cost on DynamoDB.
+A document goes through six nodes. The process that runs them is killed with -9 inside the fourth.
+Another process takes the run over and goes on there. The fifth node waits for a person, while no
+process holds the run. At the end the demo prints what happened, and what it would have cost on
+DynamoDB.
 """
 
 from __future__ import annotations
@@ -14,32 +15,34 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from typing import NoReturn, TypedDict
+from dataclasses import asdict, dataclass, field
+from typing import NoReturn
 
 from holdfast import Context, Graph, Holdfast, signal
 from holdfast.storage import PRICES
 
-INPUT = {"uri": "s3://scans/doc-42.pdf"}
-# How long after a worker's last sign of life others may take over what it held. It is short here,
-# so that nobody has to watch a minute go by.
+APPROVAL = signal("approval", bool)
+# How long after a worker's last heartbeat others may take over its runs. It is short here, so that
+# the demo takes seconds and not a minute.
 LEASE_SECONDS = 2
 PATIENCE_SECONDS = 60
 
 
-class Document(TypedDict, total=False):
-    """What is known of a document, and grows from node to node."""
+@dataclass
+class Document:
+    """What is known of a document. Each node adds something to it."""
 
     uri: str
-    pages: int
-    text: str
-    fields: dict[str, str]
-    risk: str
-    approved: bool
-    archived: str
+    pages: int = 0
+    text: str = ""
+    fields: dict[str, str] = field(default_factory=dict[str, str])
+    risk: str = ""
+    approved: bool = False
+    archived: str = ""
 
 
-def document_graph(begun: Callable[[str], None], *, stuck_in: str = "") -> Graph:
-    """Return the workflow; `begun` hears of each node that begins, and one never ends."""
+def document_graph(begun: Callable[[str], None], *, stuck_in: str = "") -> Graph[Document]:
+    """Return the graph. It calls `begun` when a node begins; the node `stuck_in` never ends."""
     graph = Graph("document", Document)
 
     async def enter(ctx: Context) -> None:
@@ -48,34 +51,40 @@ def document_graph(begun: Callable[[str], None], *, stuck_in: str = "") -> Graph
             await asyncio.Event().wait()
 
     @graph.node
-    async def fetch(state: Document, ctx: Context) -> Document:
+    async def fetch(document: Document, ctx: Context) -> Document:
         await enter(ctx)
-        return {"pages": 3}
+        document.pages = 3
+        return document
 
     @graph.node
-    async def read(state: Document, ctx: Context) -> Document:
+    async def read(document: Document, ctx: Context) -> Document:
         await enter(ctx)
-        return {"text": "The warranty covers parts and labour for twenty-four months."}
+        document.text = "The warranty covers parts and labour for twenty-four months."
+        return document
 
     @graph.node
-    async def extract(state: Document, ctx: Context) -> Document:
+    async def extract(document: Document, ctx: Context) -> Document:
         await enter(ctx)
-        return {"fields": {"covers": "parts and labour", "months": "24"}}
+        document.fields = {"covers": "parts and labour", "months": "24"}
+        return document
 
     @graph.node
-    async def classify(state: Document, ctx: Context) -> Document:
+    async def classify(document: Document, ctx: Context) -> Document:
         await enter(ctx)
-        return {"risk": "high" if int(state["fields"]["months"]) > 12 else "low"}
+        document.risk = "high" if int(document.fields["months"]) > 12 else "low"
+        return document
 
     @graph.node
-    async def approve(state: Document, ctx: Context) -> Document:
+    async def approve(document: Document, ctx: Context) -> Document:
         await enter(ctx)
-        return {"approved": await ctx.wait(signal("approval"))}
+        document.approved = await ctx.wait(APPROVAL)
+        return document
 
     @graph.node
-    async def archive(state: Document, ctx: Context) -> Document:
+    async def archive(document: Document, ctx: Context) -> Document:
         await enter(ctx)
-        return {"archived": f"{state['uri']}.json"}
+        document.archived = f"{document.uri}.json"
+        return document
 
     graph.route(fetch, read, extract, classify, approve, archive)
     return graph
@@ -85,18 +94,18 @@ def document_graph(begun: Callable[[str], None], *, stuck_in: str = "") -> Graph
 
 
 async def work_until_killed(url: str) -> NoReturn:
-    """Start the run and drive it; say of each node that it begins, and what was used so far."""
+    """Start the run and execute it. Print each node that begins, and the units used so far."""
     async with Holdfast(url) as hf:
 
         def say(node: str) -> None:
-            # Whoever reads this may kill us before the next line is carried out.
+            # The parent kills this process when it reads the line: do not leave it in a buffer.
             os.write(1, f"{node} {units_of_the_run(hf)}\n".encode())
 
         graph = document_graph(say, stuck_in="classify")
         async with hf.worker([graph], lease=LEASE_SECONDS):
-            await hf.start(graph, INPUT, id="doc-42")
+            await hf.start(graph, Document("s3://scans/doc-42.pdf"), id="doc-42")
             await asyncio.Event().wait()
-    raise AssertionError("nobody killed it")
+    raise AssertionError("the parent did not kill this process")
 
 
 def start_and_kill(url: str) -> tuple[list[str], float]:
@@ -140,18 +149,18 @@ async def go_on(url: str, units_before: float) -> None:
             "No worker runs, and it costs nothing."
         )
 
-        await run.signal("approval", True, signal_id="mail-7")
-        await run.signal("approval", True, signal_id="mail-7")
+        await run.signal(APPROVAL, True, signal_id="mail-7")
+        await run.signal(APPROVAL, True, signal_id="mail-7")
         print("5. A person approved; the answer was sent twice, and counts once.")
 
         begun.clear()
         async with hf.worker([graph], lease=4 * LEASE_SECONDS):
             result = await run.result(timeout=PATIENCE_SECONDS)
         print(f"6. A third worker ran: {', '.join(begun)}. The result:\n")
-        for name, value in result.items():
+        for name, value in asdict(result).items():
             print(f"   {name:<9} {value}")
 
-        print("\n7. Its history, as anybody can read it:\n")
+        print("\n7. Its history, which any process can read:\n")
         for entry in (await run.history()).entries:
             print(f"   {entry.at:%H:%M:%S.%f} {entry.kind:<9} {entry.node or ''}")
 
