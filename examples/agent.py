@@ -1,8 +1,8 @@
 """An agent that is killed in the middle of a refund, and pays nothing twice: `make demo`.
 
-A model looks up an order, refunds it and answers. The process is killed with -9 when the bank has
-paid, but nobody has heard of it. Another one goes on: what the model said is not asked again, and
-the bank is asked what became of the refund. The model is one without a network, with a price.
+A model looks up an order, refunds it and answers. The process is killed with -9 after the bank has
+paid, and before the workflow has recorded it. Another process goes on: it does not repeat the
+questions to the model, and asks the bank what became of the refund. The model needs no network.
 """
 
 from __future__ import annotations
@@ -13,23 +13,49 @@ import signal
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from holdfast import UNKNOWN, Budget, Context, Graph, Holdfast, ModelPrice, agent, done, tool
+from holdfast import (
+    UNKNOWN,
+    Budget,
+    Context,
+    Holdfast,
+    ModelPrice,
+    Request,
+    ToolCall,
+    Workflow,
+    agent,
+    done,
+    tool,
+    workflow,
+)
 from holdfast.integrations.offline import Offline, OfflineAnswer
-from holdfast.model.invocation import Request, ToolCall
 
 QUESTION = "Where is my order 42?"
-# How long after a worker's last sign of life others may take over what it held. It is short here,
-# so that nobody has to watch a minute go by.
+# Other workers take over the runs of a dead one after its lease. It is a minute unless you say
+# otherwise; here it is short, so that the demo ends soon.
 LEASE_SECONDS = 2
 PRICE = ModelPrice(input_usd=3, output_usd=15)
-DRESS = {"order": 42, "what": "a dress", "status": "lost by the carrier", "price": 60}
+
+
+@dataclass
+class Order:
+    number: int
+    item: str
+    status: str
+    price_usd: int
+
+
+@dataclass
+class Reply:
+    text: str
+    turns: int
 
 
 class Shop:
-    """What lies outside of the workflow: a model, orders, a bank; each writes down what it did."""
+    """The outside world: a model, orders and a bank. Each writes down what it did."""
 
     def __init__(self, folder: Path, *, stuck: bool = False) -> None:
         self._folder = folder
@@ -53,26 +79,26 @@ class Shop:
         ]
 
         def answer(request: Request) -> OfflineAnswer:
-            told = sum(message["role"] == "tool" for message in request.messages)
-            self._note("questions", f"question {told + 1}")
-            return steps[told]
+            results = [each for each in request.messages if each["role"] == "tool"]
+            self._note("questions", f"question {len(results) + 1}")
+            return steps[len(results)]
 
         return Offline(answer, price=PRICE)
 
-    async def look_up(self, order: int) -> dict[str, Any]:
+    async def look_up(self, order: int) -> Order:
         """Look up an order."""
         self._note("lookups", str(order))
-        return DRESS
+        return Order(order, "a dress", "lost by the carrier", price_usd=60)
 
     async def pay(self, order: int, amount: int, *, idempotency_key: str) -> str:
         """Refund an order."""
         self._note("payments", f"{idempotency_key} {amount}")
         if self._stuck:
-            os.write(1, b"paid\n")  # whoever reads this kills us
+            os.write(1, b"paid\n")  # the parent process reads this and kills us
             await asyncio.Event().wait()
         return f"refunded {amount} dollars"
 
-    async def was_paid(self, key: str) -> Any:
+    async def was_paid(self, key: str) -> object:
         """Say what became of a payment."""
         for line in self.noted("payments"):
             if line.startswith(key):
@@ -80,31 +106,31 @@ class Shop:
         return UNKNOWN
 
 
-def support_graph(shop: Shop) -> Graph:
-    """Return a workflow of one node, in which a model calls tools until it has an answer."""
-    graph = Graph("support", dict)
+def support_workflow(shop: Shop) -> Workflow[str, Reply]:
+    """Return a workflow in which a model calls tools until it has an answer."""
+    look_up = tool(name="look_up")(shop.look_up)
     refund = tool(name="refund", at_most_once=True, probe=shop.was_paid)(shop.pay)
-    support = agent("small", [tool(name="look_up")(shop.look_up), refund], system="Be kind.")
+    assistant = agent("small", [look_up, refund], system="Be kind.")
 
-    @graph.node
-    async def help_customer(state: dict[str, Any], ctx: Context) -> dict[str, Any]:
-        told = await support(ctx, state["question"])
-        return {"answer": told.text, "turns": told.turns}
+    @workflow
+    async def support(question: str, ctx: Context) -> Reply:
+        conversation = await assistant(ctx, question)
+        return Reply(conversation.text, conversation.turns)
 
-    return graph
+    return support
 
 
 async def work_until_killed(url: str, folder: Path) -> NoReturn:
     """Start the run and drive it into the refund."""
     shop = Shop(folder, stuck=True)
-    graph = support_graph(shop)
+    support = support_workflow(shop)
     async with (
         Holdfast(url, models={"small": shop.model()}) as hf,
-        hf.worker([graph], lease=LEASE_SECONDS),
+        hf.worker([support], lease=LEASE_SECONDS),
     ):
-        await hf.start(graph, {"question": QUESTION}, id="mail-7", budget=Budget(usd=0.1))
+        await hf.start(support, QUESTION, id="mail-7", budget=Budget(usd=0.1))
         await asyncio.Event().wait()
-    raise AssertionError("nobody killed it")
+    raise AssertionError("the process was not killed")
 
 
 def start_and_kill(url: str, folder: Path) -> None:
@@ -120,19 +146,19 @@ def start_and_kill(url: str, folder: Path) -> None:
 
 async def go_on(url: str, folder: Path) -> None:
     shop = Shop(folder)
-    asked, graph = len(shop.noted("questions")), support_graph(shop)
+    asked, support = len(shop.noted("questions")), support_workflow(shop)
     print(f"1. A process asked the model {asked} times, and was killed (-9) inside the refund.")
     print("   The bank has paid; the workflow does not know it.")
     async with (
         Holdfast(url, models={"small": shop.model()}) as hf,
-        hf.worker([graph], lease=4 * LEASE_SECONDS),
+        hf.worker([support], lease=4 * LEASE_SECONDS),
     ):
-        run = hf.run("mail-7")
-        state = await run.result(timeout=60)
+        run = hf.run("mail-7", graph=support)
+        reply = await run.result(timeout="1m")
         asked = len(shop.noted("questions")) - asked
         print(f"2. Another one went on: it asked the model {asked} time, and the bank what became")
         print(f"   of the refund. {hf.saved.calls} calls were answered from the journal.")
-        print(f"3. The answer, after {state['turns']} turns: {state['answer']}")
+        print(f"3. The answer, after {reply.turns} turns: {reply.text}")
         print("4. What happened:\n")
         for entry in (await run.history()).entries:
             if entry.kind in ("call", "intent", "fence"):
