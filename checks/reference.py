@@ -92,10 +92,15 @@ def members(cls: type) -> list[Member]:
         if each.__module__.split(".")[0] != "holdfast":
             continue
         for member in _own_members(_definition(each.__module__, each.__name__)):
-            offered = each is cls or each.__name__ in _public() or "(" not in member.signature
+            is_public = each.__name__ in _public() - _DRIVEN_BY_ENGINE
+            offered = each is cls or is_public or "(" not in member.signature
             if offered or member.name == "check":
                 found.setdefault(member.name, member)
     return list(found.values())
+
+
+# Users name it in annotations, and the engine calls its methods.
+_DRIVEN_BY_ENGINE = {"Program"}
 
 
 @functools.cache
@@ -246,7 +251,7 @@ def _is_static(function: Function) -> bool:
 
 def _prefix(function: Function) -> str:
     returned = "" if function.returns is None else ast.unparse(function.returns)
-    if returned.startswith(("AsyncGenerator[", "AsyncIterator[")):
+    if returned.startswith(("AsyncGenerator[", "AsyncIterator[", "RunStream[")):
         return "async for "
     return "await " if isinstance(function, ast.AsyncFunctionDef) else ""
 

@@ -29,14 +29,14 @@ from holdfast.graph import (
 from holdfast.graph.chooser_targets import Chooser
 from holdfast.graph.node import Reference
 from holdfast.graph.node_decorator import NodeDecorator
-from holdfast.graph.tool import UNKNOWN, VOID, Done, Tool, done, tool
+from holdfast.graph.tool import UNKNOWN, VOID, Done, NotDone, ProbeFinding, Tool, done, tool
 from holdfast.handle import RunHandle
 from holdfast.model.arguments import Recording
 from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.conditions import Timer, WaitAnswer, timer
 from holdfast.model.durations import Duration, days, hours, minutes, seconds
 from holdfast.model.event import BranchFailed, Failure
-from holdfast.model.hooks import AttemptFailure, Hooks
+from holdfast.model.hooks import AttemptFailure, FailureHook, Hooks, RunHook
 from holdfast.model.invocation import (
     Answer,
     Emit,
@@ -101,6 +101,7 @@ __all__ = [
     "Duration",
     "Emit",
     "Failure",
+    "FailureHook",
     "Graph",
     "HistoryEntry",
     "HistoryPage",
@@ -111,12 +112,14 @@ __all__ = [
     "Moment",
     "Node",
     "NodeDecorator",
+    "NotDone",
     "OnBusy",
     "OnExhausted",
     "OnFailure",
     "OnStale",
     "Pausable",
     "PayloadLimits",
+    "ProbeFinding",
     "Program",
     "QuestionOptions",
     "Quota",
@@ -130,6 +133,7 @@ __all__ = [
     "RunEntry",
     "RunFilter",
     "RunHandle",
+    "RunHook",
     "RunPage",
     "RunStream",
     "Saved",

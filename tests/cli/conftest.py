@@ -62,7 +62,7 @@ async def fail(state):
 stubborn = Graph("stubborn", State)
 
 
-@stubborn.node(retry=Retry(attempts=2, first_seconds=0))
+@stubborn.node(retry=Retry(attempts=2, backoff=0))
 async def try_again(state, ctx):
     if ctx.attempt == 1:
         raise ValueError("not yet")

@@ -142,7 +142,7 @@ from holdfast import Graph, Retry
 chatty = Graph("chatty", dict)
 
 
-@chatty.node(retry=Retry(attempts=2, first_seconds=0))
+@chatty.node(retry=Retry(attempts=2, backoff=0))
 async def work(state, ctx):
     log = logging.getLogger("shop.flow")
     log.debug("details")

@@ -229,7 +229,7 @@ async def plain_step(state: Trail, ctx: Context) -> Trail:
     return _went_on(state, ctx)
 
 
-@varied.node(retry=Retry(attempts=2, first_seconds=0.3, jitter=0))
+@varied.node(retry=Retry(attempts=2, backoff=0.3, jitter=0))
 async def flaky(state: Trail, ctx: Context) -> Trail:
     leave_trace(ctx)
     if ctx.attempt == 1:
@@ -288,7 +288,7 @@ async def wait_in_branch(state: Trail, ctx: Context) -> Trail:
     return {"trail": [ctx.node]}
 
 
-@wide.node(name="shaky", writes=["trail"], retry=Retry(attempts=2, first_seconds=0.05, jitter=0))
+@wide.node(name="shaky", writes=["trail"], retry=Retry(attempts=2, backoff=0.05, jitter=0))
 async def fail_in_branch(state: Trail, ctx: Context) -> Trail:
     leave_trace(ctx)
     if ctx.attempt == 1:

@@ -56,7 +56,7 @@ def paying(bank: Bank, **contract: Any) -> Graph:
     pay = tool(at_most_once=True, name="pay", **contract)(bank.pay)
     graph = Graph("g", dict)
 
-    @graph.node(retry=Retry(attempts=3, first_seconds=0))
+    @graph.node(retry=Retry(attempts=3, backoff=0))
     async def node(state: Any, ctx: Any) -> Any:
         try:
             return {"receipt": await ctx.call(pay, 100)}
@@ -189,7 +189,7 @@ async def test_an_error_is_no_proof_that_nothing_happened(
 ) -> None:
     """Neither the retries of the call nor those of the node repeat it."""
     bank.error = ConnectionResetError("torn")
-    graph = paying(bank, retry=Retry(attempts=5, first_seconds=0))
+    graph = paying(bank, retry=Retry(attempts=5, backoff=0))
     async with house.worker(hf, graph) as worker:
         await hf.start(graph, id="doc-42")
         await house.quiet(worker)
@@ -204,7 +204,7 @@ async def test_a_tool_that_is_sure_that_nothing_happened_is_called_again(
     house: House, hf: Holdfast, bank: Bank
 ) -> None:
     bank.error = NotDone("the bank is closed")
-    graph = paying(bank, retry=Retry(attempts=3, first_seconds=0))
+    graph = paying(bank, retry=Retry(attempts=3, backoff=0))
     async with house.worker(hf, graph):
         run = await hf.start(graph, id="doc-42")
         assert "the bank is closed" in (await run.result(timeout=60))["failed"]
@@ -283,7 +283,7 @@ async def test_one_that_raised_and_is_void_has_failed_like_any_other(
 
 async def test_its_retries_go_on_under_other_keys(house: House, hf: Holdfast, bank: Bank) -> None:
     bank.error = ConnectionResetError("torn")
-    retry = Retry(attempts=3, first_seconds=0, on=(ConnectionResetError,))
+    retry = Retry(attempts=3, backoff=0, on=(ConnectionResetError,))
     graph = paying(bank, probe=bank.probe, retry=retry)
     async with house.worker(hf, graph):
         run = await hf.start(graph, id="doc-42")

@@ -109,7 +109,7 @@ async def test_a_result_that_does_not_fit_may_be_worth_another_attempt(
     async def learns(state: Any, ctx: Any) -> Any:
         return {"count": "three" if ctx.attempt == 1 else 3}
 
-    graph = typed(learns, retry=Retry(attempts=2, first_seconds=0))
+    graph = typed(learns, retry=Retry(attempts=2, backoff=0))
     async with house.worker(hf, graph):
         run = await hf.start(graph, id="doc-42")
         assert await run.result(timeout=60) == {"count": 3}

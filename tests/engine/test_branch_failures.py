@@ -180,7 +180,7 @@ async def test_branches_are_tried_again_each_by_itself(either: House, first_seco
         return {"log": [ctx.attempt]}
 
     hf = either.open()
-    retry = Retry(attempts=4, first_seconds=first_seconds, factor=1, jitter=0)
+    retry = Retry(attempts=4, backoff=first_seconds, factor=1, jitter=0)
     graph = each(shaky, nodes={"retry": retry})
     async with either.worker(hf, graph) as worker:
         run = await hf.start(graph, {"items": [0, 3, 1]}, id="r")
@@ -197,7 +197,7 @@ async def test_branches_are_tried_again_each_by_itself(either: House, first_seco
 
 async def test_the_last_attempt_of_a_branch_fails_the_run(house: House, hf: Holdfast) -> None:
     graph = forked(
-        fails(), waits_for("never"), nodes={"retry": Retry(attempts=2, first_seconds=0, jitter=0)}
+        fails(), waits_for("never"), nodes={"retry": Retry(attempts=2, backoff=0, jitter=0)}
     )
     async with house.worker(hf, graph):
         run = await hf.start(graph, id="r")

@@ -25,7 +25,7 @@ from tests.engine.support import (
     store_without_blobs,
 )
 
-SOON = Retry(attempts=3, first_seconds=1, factor=2, jitter=0)
+SOON = Retry(attempts=3, backoff=1, factor=2, jitter=0)
 
 
 class World:
@@ -499,11 +499,11 @@ async def test_a_further_attempt_of_the_node_makes_failed_calls_anew(
         await ctx.call(world.touch, "a")
         return {"answer": await ctx.call(fails)}
 
-    policy = Retry(attempts=3, first_seconds=0, on=(ConnectionError,))
+    policy = Retry(attempts=3, backoff=0, on=(ConnectionError,))
     state = await finished(house, hf, graph_of(node, retry=policy))
     assert state == {"answer": "at last"}
     assert world.made == ["a"]
-    other = Retry(attempts=3, first_seconds=0, on=(ValueError,))
+    other = Retry(attempts=3, backoff=0, on=(ValueError,))
     failures.append(1)
     graph = graph_of(node, retry=other)
     async with house.worker(hf, graph):
@@ -515,7 +515,7 @@ async def test_a_further_attempt_of_the_node_makes_failed_calls_anew(
 async def test_a_call_is_tried_as_often_as_it_may(either: House) -> None:
     attempts, keys = [], []
 
-    @tool(retry=Retry(attempts=3, first_seconds=100, factor=2, jitter=0, on=(OSError,)))
+    @tool(retry=Retry(attempts=3, backoff=100, factor=2, jitter=0, on=(OSError,)))
     async def flaky(*, idempotency_key: str) -> str:
         attempts.append(either.clock.now_ms())
         keys.append(idempotency_key)

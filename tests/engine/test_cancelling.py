@@ -209,7 +209,7 @@ async def test_a_run_that_has_ended_cannot_be_cancelled(house: House, hf: Holdfa
 async def test_a_run_that_sleeps_is_cancelled(house: House, hf: Holdfast, kind: str) -> None:
     graph = Graph("g", dict)
 
-    @graph.node(retry=Retry(attempts=2, first_seconds=600))
+    @graph.node(retry=Retry(attempts=2, backoff=600))
     async def node(state: Any, ctx: Any) -> Any:
         if kind == "retry":
             raise OSError

@@ -227,7 +227,7 @@ async def test_a_node_that_is_tried_again_finds_its_child(either: House) -> None
     """What it asks for the second time does not count: the first child stands."""
     graph, hf = Graph("again", dict), either.open()
 
-    @graph.node(retry=Retry(attempts=3, first_seconds=0))
+    @graph.node(retry=Retry(attempts=3, backoff=0))
     async def ask(state: Any, ctx: Any) -> Any:
         child = await ctx.start(TWICE, {"n": ctx.attempt}, id=f"try-{ctx.attempt}")
         if ctx.attempt < 3:

@@ -291,7 +291,7 @@ async def test_answers_and_attempts_of_an_unfinished_visit_are_in_the_snapshot(
     seen: list[tuple[int, Any]] = []
     graph = Graph("tries", dict)
 
-    @graph.node(retry=Retry(attempts=9, first_seconds=600, jitter=0))
+    @graph.node(retry=Retry(attempts=9, backoff=600, jitter=0))
     async def node(state: Any, ctx: Any) -> Any:
         first = await ctx.wait(signal("go"))
         seen.append((ctx.attempt, first))

@@ -236,7 +236,7 @@ async def test_a_further_attempt_of_a_call_makes_what_failed_within_it_anew(
             raise ConnectionError("away")
         return len(made)
 
-    @tool(retry=Retry(attempts=5, first_seconds=0))
+    @tool(retry=Retry(attempts=5, backoff=0))
     async def outer(ctx: Any) -> Any:
         return await ctx.call(inner)
 
@@ -338,7 +338,7 @@ async def test_a_row_stays_small_whatever_the_calls_are_called(house: House, hf:
     async def pay() -> int:
         raise ConnectionError("lost")
 
-    @tool(retry=Retry(attempts=3, first_seconds=3600))
+    @tool(retry=Retry(attempts=3, backoff=3600))
     async def ask() -> int:
         raise ConnectionError("away")
 
@@ -393,7 +393,7 @@ async def test_an_error_may_say_anything_of_when_to_come_back(house: House, hf: 
     async def node(state: Any, ctx: Any) -> Any:
         for when in ("30", float("inf"), float("nan"), -1, None):
             with pytest.raises(CallFailed):
-                await ctx.with_options(retry=Retry(attempts=2, first_seconds=0)).call(ask, when)
+                await ctx.with_options(retry=Retry(attempts=2, backoff=0)).call(ask, when)
 
     graph = graph_of(node)
     async with house.worker(hf, graph):

@@ -418,9 +418,7 @@ def restless(random: Random) -> Graph:
         return {}
 
     names = [
-        graph.node(name=name, retry=Retry(attempts=3, first_seconds=0.001, max_seconds=0.001))(
-            node(name)
-        )
+        graph.node(name=name, retry=Retry(attempts=3, backoff=0.001, backoff_max=0.001))(node(name))
         for name in failures
     ]
     graph.node(name="left", writes=[])(item)

@@ -228,7 +228,7 @@ async def test_a_backoff_that_outlasts_the_run_expires_with_it(house: House, hf:
     async def fails(state: Any) -> Any:
         raise OSError
 
-    graph = one(fails, retry=Retry(attempts=9, first_seconds=300, jitter=0))
+    graph = one(fails, retry=Retry(attempts=9, backoff=300, jitter=0))
     async with house.worker(hf, graph) as worker:
         run = await hf.start(graph, id="doc-42", expires=60)
         await house.quiet(worker)

@@ -203,7 +203,7 @@ async def test_a_row_shows_what_an_operator_needs(house: House) -> None:
 async def test_a_retry_shows_how_many_are_left(house: House, hf: Holdfast) -> None:
     graph = Graph("flaky", dict)
 
-    @graph.node(retry=Retry(attempts=4, first_seconds=60, jitter=0))
+    @graph.node(retry=Retry(attempts=4, backoff=60, jitter=0))
     async def flaky(state: Any) -> Any:
         raise OSError
 

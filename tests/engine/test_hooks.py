@@ -70,7 +70,7 @@ async def test_a_failed_attempt_is_told_with_what_follows(house: House) -> None:
         raise NodeError("no paper")
 
     graph = Graph("broken", dict)
-    graph.node(name="node0", retry=Retry(attempts=2, first_seconds=0))(breaks)
+    graph.node(name="node0", retry=Retry(attempts=2, backoff=0))(breaks)
     async with house.worker(hf, graph):
         run = await hf.start(graph, id="doc-42")
         with pytest.raises(RunFailed):

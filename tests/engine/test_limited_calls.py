@@ -202,7 +202,7 @@ async def test_the_text_of_an_answer_is_followed_as_it_comes(house: House) -> No
     model.errors = [ModelUnavailable("cut")]
 
     async def node(state: Any, ctx: Any) -> Any:
-        retry = Retry(attempts=2, first_seconds=0)
+        retry = Retry(attempts=2, backoff=0)
         return {"text": (await ctx.model("cheap", "Is it?", stream=True, retry=retry)).text}
 
     graph, hf = graph_of(node), house.open(models={"cheap": model})

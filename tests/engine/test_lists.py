@@ -212,7 +212,7 @@ async def test_a_filter_takes_several_statuses_and_times_as_text(
 async def test_a_history_tells_what_happened_in_its_order(house: House, hf: Holdfast) -> None:
     graph = Graph("told", dict)
 
-    @graph.node(retry=Retry(attempts=2, first_seconds=1, jitter=0))
+    @graph.node(retry=Retry(attempts=2, backoff=1, jitter=0))
     async def flaky(state: Any, ctx: Any) -> Any:
         if ctx.attempt == 1:
             raise OSError("not yet")

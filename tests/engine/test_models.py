@@ -240,7 +240,7 @@ async def test_a_throttled_model_is_asked_again_when_it_said_so(house: House) ->
     model.errors = [ModelUnavailable("later", retry_after_seconds=100), ModelUnavailable("later")]
 
     async def node(state: Any, ctx: Any) -> Any:
-        retry = Retry(attempts=3, first_seconds=5, jitter=0, on=(ModelUnavailable,))
+        retry = Retry(attempts=3, backoff=5, jitter=0, on=(ModelUnavailable,))
         return {"text": (await ctx.model("cheap", "Is it?", retry=retry)).text}
 
     graph, hf = graph_of(node), house.open(models={"cheap": model})

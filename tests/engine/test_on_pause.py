@@ -430,9 +430,7 @@ async def test_what_a_run_that_never_pauses_writes_by_what_it_asks_for(
 
     @graph.node
     async def ask(state: Any, ctx: Context) -> Any:
-        answer = await ctx.model(
-            how, "Is it?", retry=Retry(first_seconds=0), **options.get(how, {})
-        )
+        answer = await ctx.model(how, "Is it?", retry=Retry(backoff=0), **options.get(how, {}))
         return {"text": answer.text}
 
     models = {name: Offline(["yes"]) for name in ("plain", "quota", "share", "stream")}

@@ -543,7 +543,7 @@ async def test_a_node_that_changes_an_answer_gets_it_unchanged_in_its_next_attem
             raise OSError("torn")
 
     graphs = [Graph("g", dict), Graph("leaf", dict)]
-    graphs[0].node(name="node", retry=Retry(attempts=2, first_seconds=0))(node)
+    graphs[0].node(name="node", retry=Retry(attempts=2, backoff=0))(node)
     graphs[1].node(name="leaf")(leaf)
     async with house.worker(hf, *graphs):
         run = await hf.start(graphs[0], id="doc-42")

@@ -24,7 +24,7 @@ from tests.engine.support import (
     store_without_blobs,
 )
 
-SOON = Retry(attempts=3, first_seconds=1, factor=2, jitter=0)
+SOON = Retry(attempts=3, backoff=1, factor=2, jitter=0)
 
 # For a node that does nothing, on a machine that does a lot.
 PLENTY_SECONDS = 1
@@ -73,7 +73,7 @@ async def test_a_long_backoff_is_parked(either: House) -> None:
             raise OSError("not yet")
         return {"done": True}
 
-    policy = Retry(attempts=3, first_seconds=100, factor=3, max_seconds=200, jitter=0)
+    policy = Retry(attempts=3, backoff=100, factor=3, backoff_max=200, jitter=0)
     hf = either.open()
     async with either.worker(hf, graph_of(flaky, retry=policy)) as worker:
         run = await hf.start(graph_of(flaky, retry=policy), id="doc-42")
@@ -100,7 +100,7 @@ async def test_only_errors_that_are_worth_it_are_tried_again(house: House, hf: H
         attempts.append(ctx.attempt)
         raise ConnectionError if ctx.attempt == 1 else KeyError("missing")
 
-    policy = Retry(attempts=9, first_seconds=0, on=(ConnectionError, TimeoutError))
+    policy = Retry(attempts=9, backoff=0, on=(ConnectionError, TimeoutError))
     async with house.worker(hf, graph_of(fails, retry=policy)):
         run = await hf.start(graph_of(fails, retry=policy), id="doc-42")
         with pytest.raises(RunFailed) as failed:
@@ -116,7 +116,7 @@ async def test_a_wait_is_answered_the_same_in_every_attempt(house: House, hf: Ho
             raise OSError("after the wait")
         return {"got": got}
 
-    graph = graph_of(flaky, retry=Retry(attempts=2, first_seconds=0))
+    graph = graph_of(flaky, retry=Retry(attempts=2, backoff=0))
     async with house.worker(hf, graph) as worker:
         run = await hf.start(graph, id="doc-42")
         await run.signal("decision", "first")
@@ -128,7 +128,7 @@ async def test_a_wait_is_answered_the_same_in_every_attempt(house: House, hf: Ho
 async def test_the_attempts_of_a_later_visit_count_anew(house: House, hf: Holdfast) -> None:
     graph = Graph("h", dict)
 
-    @graph.node(retry=Retry(attempts=2, first_seconds=0))
+    @graph.node(retry=Retry(attempts=2, backoff=0))
     async def again(state: Any, ctx: Any) -> Any:
         if ctx.attempt == 1:
             raise OSError
@@ -184,9 +184,7 @@ async def test_a_timeout_is_worth_another_attempt(house: House, hf: Holdfast) ->
             await asyncio.Event().wait()
         return {"attempt": ctx.attempt}
 
-    graph = graph_of(
-        slow_at_first, timeout=PLENTY_SECONDS, retry=Retry(attempts=2, first_seconds=0)
-    )
+    graph = graph_of(slow_at_first, timeout=PLENTY_SECONDS, retry=Retry(attempts=2, backoff=0))
     async with house.worker(hf, graph):
         run = await hf.start(graph, id="doc-42")
         assert await run.result(timeout=60) == {"attempt": 2}
@@ -224,7 +222,7 @@ async def test_a_plain_function_that_takes_too_long_can_do_nothing_more(
         finally:
             over.set()
 
-    graph = graph_of(hangs, timeout=PLENTY_SECONDS, retry=Retry(attempts=2, first_seconds=0))
+    graph = graph_of(hangs, timeout=PLENTY_SECONDS, retry=Retry(attempts=2, backoff=0))
     async with house.worker(hf, graph):
         run = await hf.start(graph, id="doc-42")
         assert await run.result(timeout=60) == {"attempt": 2}
@@ -334,7 +332,7 @@ def mendable(broken: list[bool]) -> Graph:
     async def first(state: Any) -> Any:
         return {"firsts": state.get("firsts", 0) + 1}
 
-    @graph.node(retry=Retry(attempts=2, first_seconds=0))
+    @graph.node(retry=Retry(attempts=2, backoff=0))
     async def second(state: Any) -> Any:
         if broken:
             raise OSError("broken")
@@ -530,7 +528,7 @@ async def test_a_signal_that_is_too_large_to_be_taken_fails_the_run(clock: StepC
         await ctx.wait(signal("go"))
 
     graph = Graph("g", dict)
-    graph.node(name="waits", retry=Retry(attempts=2, first_seconds=0))(waits)
+    graph.node(name="waits", retry=Retry(attempts=2, backoff=0))(waits)
     hf = Holdfast("", clock=clock, store=store_without_blobs(clock))
     async with hf, House.worker(hf, graph):
         run = await hf.start(graph, id="r")

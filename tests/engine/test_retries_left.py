@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from holdfast import Graph, Holdfast, Retry
 from tests.engine.support import House
 
-LONG = Retry(attempts=3, first_seconds=100, factor=1, jitter=0)
-SHORT = Retry(attempts=3, first_seconds=0, jitter=0)
+LONG = Retry(attempts=3, backoff=100, factor=1, jitter=0)
+SHORT = Retry(attempts=3, backoff=0, jitter=0)
 
 
 def failing(retry: Retry, *, until: int = 1_000) -> Graph:
@@ -73,7 +73,7 @@ async def test_the_branch_with_the_fewest_retries_counts(house: House, hf: Holdf
     @graph.node
     async def split(state: Any) -> Any: ...
 
-    @graph.node(retry=Retry(attempts=5, first_seconds=100, factor=1, jitter=0), writes=())
+    @graph.node(retry=Retry(attempts=5, backoff=100, factor=1, jitter=0), writes=())
     async def many(state: Any) -> Any:
         attempts.append("many")
         raise OSError("not today")

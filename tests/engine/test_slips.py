@@ -30,7 +30,7 @@ DECLARED: dict[str, Callable[[], Any]] = {
     "idempotent must be True or False": lambda: tool(idempotent="no")(list),  # type: ignore[call-overload]
     "at_most_once must be True or False": lambda: tool(at_most_once="yes")(list),  # type: ignore[call-overload]
     "attempts of a Retry must be an integer from 1": lambda: Retry(attempts=0),
-    "first_seconds of a Retry must be a number from 0": lambda: Retry(first_seconds="1"),  # type: ignore[arg-type]
+    "backoff must be a duration such as '500ms'": lambda: Retry(backoff="1"),
     "jitter of a Retry must be a number from 0 to 1": lambda: Retry(jitter=2),
     "on of a Retry must be a tuple of exception types": lambda: Retry(on=ValueError),  # type: ignore[arg-type]
     "hours must be a number": lambda: hours("48"),  # type: ignore[arg-type]

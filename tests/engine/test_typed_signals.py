@@ -268,7 +268,7 @@ async def test_a_type_with_a_check_that_breaks_does_not_keep_its_signal(
 ) -> None:
     graph = Graph("g", dict)
 
-    @graph.node(retry=Retry(attempts=2, first_seconds=0))
+    @graph.node(retry=Retry(attempts=2, backoff=0))
     async def ask(state: Any, ctx: Any) -> Any:
         return {"number": (await ctx.wait(signal("go", Torn))).number}
 

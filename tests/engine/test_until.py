@@ -126,9 +126,6 @@ async def test_a_timeout_says_what_the_run_does(house: House, hf: Holdfast) -> N
         assert (await until(run, "waiting", seconds=0)).status == "waiting"
 
 
-@pytest.mark.parametrize(
-    ("statuses", "got"), [((), "no status"), (("done",), "'done'"), ((["waiting"],), "['waiting']")]
-)
 async def twice(state: Any, ctx: Any) -> None:
     await ctx.sleep(NEVER_SECONDS)
     await ctx.wait(signal("decision"))
@@ -153,6 +150,9 @@ async def test_only_a_pause_for_the_reason_counts(house: House, hf: Holdfast) ->
         await run.until("finished", reason="signal")
 
 
+@pytest.mark.parametrize(
+    ("statuses", "got"), [((), "no status"), (("done",), "'done'"), ((["waiting"],), "['waiting']")]
+)
 async def test_an_unknown_status_is_refused(
     hf: Holdfast, statuses: tuple[Any, ...], got: str
 ) -> None:

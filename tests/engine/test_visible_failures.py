@@ -18,7 +18,7 @@ SOURCE = Path(FILE).read_text().splitlines()
 LEASE_SECONDS = 60
 
 
-@tool(retry=Retry(attempts=2, first_seconds=1, jitter=0))
+@tool(retry=Retry(attempts=2, backoff=1, jitter=0))
 async def fetch(number: int) -> int:
     raise ConnectionError("refused")  # of the tool
 
@@ -53,7 +53,7 @@ async def test_each_failed_attempt_is_logged_once_with_the_users_frames(
     async def charge(state: Any) -> None:
         raise ValueError("a\x1b[31mred\nerror")  # of the node
 
-    graph = graph_of(charge, retry=Retry(attempts=2, first_seconds=1, jitter=0))
+    graph = graph_of(charge, retry=Retry(attempts=2, backoff=1, jitter=0))
     async with house.worker(hf, graph) as worker:
         run = await hf.start(graph, id="doc-42", tenant="acme")
         await house.clock.asleep(4)

@@ -204,7 +204,7 @@ async def test_a_node_that_runs_again_gets_the_same_answer(house: House, hf: Hol
         await ctx.sleep(3_600)
         return {"got": [first, told(await ctx.wait_any(APPROVED, WITHDRAWN))]}
 
-    graph = graph_of(node, retry=Retry(attempts=2, first_seconds=0.1, jitter=0))
+    graph = graph_of(node, retry=Retry(attempts=2, backoff=0.1, jitter=0))
     run = await hf.start(graph, id="doc-42")
     await run.signal("withdrawn", 1)
     worker = house.worker(hf, graph)

@@ -327,7 +327,7 @@ async def test_what_would_pause_a_closing_run_expires_it(
         await pauses(ctx, how)
         return {"more": True}
 
-    graph = one(more, retry=Retry(attempts=3, first_seconds=300, jitter=0))
+    graph = one(more, retry=Retry(attempts=3, backoff=300, jitter=0))
     hf = house.open(models={"cheap": Cents()})
     assert await closed(house, hf, graph, budget=Budget(tokens=99)) == status
 

@@ -293,7 +293,7 @@ async def test_a_change_of_the_input_in_place_is_warned_of(
 
 
 async def test_a_failed_attempt_runs_again_and_keeps_its_calls(house: House) -> None:
-    @workflow(retry=Retry(attempts=3, first_seconds=0))
+    @workflow(retry=Retry(attempts=3, backoff=0))
     async def stubborn(number: int, ctx: Context) -> int:
         await ctx.call(charge, number, 5)
         if ctx.attempt < 3:

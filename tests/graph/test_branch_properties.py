@@ -77,7 +77,7 @@ def graph_of(shape: Shape, name: str = "g") -> Graph:
 
     def node(alone: bool) -> str:
         name = next(names)
-        retry = Retry(attempts=2, first_seconds=1)
+        retry = Retry(attempts=2, backoff=1)
         # What is in no branch over items can have a field of its own.
         writes = [*REDUCED, name] if alone else [*REDUCED]
         graph.node(name=name, writes=writes, retry=retry)(lambda state: None)

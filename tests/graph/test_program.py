@@ -27,7 +27,7 @@ from holdfast.model.program import Program, RunNode
 
 NOW_MS = 1_700_000_000_000
 FAILURE = Failure("ValueError", "no")
-RETRY = Retry(attempts=3, first_seconds=10, jitter=0.5)
+RETRY = Retry(attempts=3, backoff=10, jitter=0.5)
 
 
 class Order(TypedDict, total=False):

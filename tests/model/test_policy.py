@@ -23,15 +23,20 @@ from holdfast.model.policy import Retry
 def test_a_pause_lies_between_the_whole_and_what_the_jitter_leaves(
     failed: int, first: float, factor: float, most: float, jitter: float, seed: str
 ) -> None:
-    retry = Retry(first_seconds=first, factor=factor, max_seconds=most, jitter=jitter)
+    retry = Retry(backoff=first, factor=factor, backoff_max=most, jitter=jitter)
     full_ms = min(first * factor ** min(failed - 1, 64), most) * 1000
     pause = retry.backoff_ms(failed, seed)
     assert full_ms * (1 - jitter) - 1 <= pause <= full_ms + 1
     assert pause == retry.backoff_ms(failed, seed)
 
 
+def test_backoffs_may_be_written_as_text() -> None:
+    text = Retry(backoff="500ms", backoff_max="1m30s", factor=1_000, jitter=0)
+    assert [text.backoff_ms(failed, "") for failed in (1, 2)] == [500, 90_000]
+
+
 def test_runs_that_failed_together_do_not_come_back_together() -> None:
-    pauses = {Retry(first_seconds=100).backoff_ms(1, f"run {number}") for number in range(50)}
+    pauses = {Retry(backoff=100).backoff_ms(1, f"run {number}") for number in range(50)}
     assert len(pauses) > 40
 
 
@@ -40,9 +45,10 @@ def test_runs_that_failed_together_do_not_come_back_together() -> None:
     [
         {"attempts": 0},
         {"attempts": 1.5},
-        {"first_seconds": -1},
+        {"backoff": -1},
+        {"backoff": "1"},
         {"factor": 0.5},
-        {"max_seconds": -1},
+        {"backoff_max": -1},
         {"jitter": 1.1},
         {"jitter": float("nan")},
         {"on": ValueError},

@@ -81,7 +81,7 @@ TELLING = ("told", "told", "tolds", "shared", "shared", "twins", "retold", "reto
 """What it can call besides, in fleets that share answers and follow texts."""
 ORACLE = "oracle"
 
-_RETRY = Retry(attempts=4, first_seconds=0.4, factor=3, jitter=0.3)
+_RETRY = Retry(attempts=4, backoff=0.4, factor=3, jitter=0.3)
 _SECONDS_MIN = 0.002
 _SECONDS_MAX = 4.0
 _SAGE_SECONDS_MAX = 50.0

@@ -59,7 +59,7 @@ __all__ = [
 
 HEAVY = 12_000
 KID = ["work 0.1", "nap 3.5"]
-RETRY = Retry(attempts=3, first_seconds=1, factor=6, jitter=0.2)
+RETRY = Retry(attempts=3, backoff=1, factor=6, jitter=0.2)
 PAYLOAD: Any = str | dict[str, Any]
 """What a signal brings: a text, or the input of a promoted run. A number does not fit."""
 

@@ -121,9 +121,9 @@ async def test_backoffs_of_nodes_and_calls_follow_the_clock() -> None:
         tries.append("node")
         if tries.count("node") < 2:
             raise ConnectionError("busy")
-        await ctx.with_options(retry=Retry(attempts=3, first_seconds=600)).call(flaky)
+        await ctx.with_options(retry=Retry(attempts=3, backoff=600)).call(flaky)
 
-    graph = one_node(work, retry=Retry(attempts=3, first_seconds=600))
+    graph = one_node(work, retry=Retry(attempts=3, backoff=600))
     async with TestKit(graph) as kit:
         run = await kit.hf.start(graph, Order())
         await kit.settled()

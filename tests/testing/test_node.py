@@ -45,7 +45,7 @@ class Receipt:
 made: list[int] = []
 
 
-@tool(retry=Retry(attempts=3, first_seconds=3600))
+@tool(retry=Retry(attempts=3, backoff=3600))
 async def charge(order: int, idempotency_key: str) -> Receipt:
     made.append(order)
     return Receipt(order)

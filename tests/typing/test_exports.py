@@ -44,7 +44,7 @@ PUBLIC = {
 # The engine and `holdfast.storage.open` make these, and users only get them.
 MADE_BY_HOLDFAST = {
     *(BlockingCaller, BlockingChild, BlockingContext, Caller, Child, Context, NodeDecorator),
-    *(RunHandle, Worker, sync.RunHandle, sync.Worker, Blobs, Store, Table),
+    *(RunHandle, Worker, sync.BlockingStream, sync.RunHandle, sync.Worker, Blobs, Store, Table),
 }
 CALLED_BY_ENGINE: set[Any] = {Quota.check_cost, vars(Wait)["kind"].fget, vars(Wait)["of"].__func__}
 # Users name a program, and the engine calls its methods.

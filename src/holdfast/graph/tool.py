@@ -30,7 +30,17 @@ from holdfast.model.durations import Duration, milliseconds_of
 from holdfast.model.policy import ONCE, Retry, validated_retry
 from holdfast.model.quota import Quota, validated_tool_quota
 
-__all__ = ["UNKNOWN", "VOID", "Done", "Tool", "contract_of", "done", "tool"]
+__all__ = [
+    "UNKNOWN",
+    "VOID",
+    "Done",
+    "NotDone",
+    "ProbeFinding",
+    "Tool",
+    "contract_of",
+    "done",
+    "tool",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,8 +56,8 @@ class Done(msgspec.Struct, frozen=True):
     result: Any = None
 
 
-class _ProbeFinding(enum.Enum):
-    """The other findings of a probe."""
+class NotDone(enum.Enum):
+    """The findings of a probe that a call was not carried out, or that it cannot tell."""
 
     VOID = "void"
     UNKNOWN = "unknown"
@@ -56,14 +66,15 @@ class _ProbeFinding(enum.Enum):
         return self.name
 
 
-VOID: Final = _ProbeFinding.VOID
+VOID: Final = NotDone.VOID
 """The finding of a probe that a call was not carried out and never will be.
 
 The probe has invalidated the idempotency key."""
-UNKNOWN: Final = _ProbeFinding.UNKNOWN
+UNKNOWN: Final = NotDone.UNKNOWN
 """The finding of a probe that it cannot tell. A person has to resolve the call."""
 
-ProbeFinding: TypeAlias = Done | _ProbeFinding
+ProbeFinding: TypeAlias = Done | NotDone
+"""What a probe returns: ``done(result)``, `VOID` or `UNKNOWN`."""
 
 
 def done(result: Any = None) -> Done:

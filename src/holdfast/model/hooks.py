@@ -14,7 +14,7 @@ from holdfast.model.durations import Duration, milliseconds_of
 from holdfast.model.event import Failure
 from holdfast.model.run import Run
 
-__all__ = ["AttemptFailure", "Hooks"]
+__all__ = ["AttemptFailure", "FailureHook", "Hooks", "RunHook"]
 
 
 class AttemptFailure(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +34,9 @@ class AttemptFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 RunHook: TypeAlias = Callable[[Run], Awaitable[object] | object]
+"""The type of a hook that gets the row of a run."""
 FailureHook: TypeAlias = Callable[[Run, AttemptFailure], Awaitable[object] | object]
+"""The type of a hook that gets the row of a run and the attempt that failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.errors import CallFailed, InvalidRequest
+from holdfast.model.durations import Duration, milliseconds_of, seconds_of
 
 __all__ = ["ONCE", "Durability", "OnFailure", "OnStale", "Pausable", "Retry", "validated_retry"]
 
@@ -50,24 +51,25 @@ def _check_number(field: str, value: object, min_value: float, max_value: float 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
     """How often, when and after which errors a node or a call is attempted again.
 
-    The backoff grows from ``first_seconds`` by ``factor`` up to ``max_seconds``. The share
-    ``jitter`` of it is random, so that runs that failed together do not retry together.
+    ``backoff`` is the time before the second attempt. It grows by ``factor`` with each attempt, up
+    to ``backoff_max``. The share ``jitter`` of it is random, so that runs that failed together do
+    not retry together.
     """
 
     attempts: int = 3
     """The total number, including the first attempt."""
-    first_seconds: float = 1.0
+    backoff: Duration = 1.0
     factor: float = 2.0
-    max_seconds: float = 300.0
+    backoff_max: Duration = 300.0
     jitter: float = 0.5
     on: tuple[type[Exception], ...] = (Exception,)
 
     def __post_init__(self) -> None:
         whole = type(self.attempts) is int and self.attempts >= 1
         _check("attempts", self.attempts, whole, "an integer from 1")
-        _check_number("first_seconds", self.first_seconds, 0)
+        milliseconds_of(self.backoff, "backoff")
         _check_number("factor", self.factor, 1)
-        _check_number("max_seconds", self.max_seconds, 0)
+        milliseconds_of(self.backoff_max, "backoff_max")
         _check_number("jitter", self.jitter, 0, 1)
         kinds = isinstance(self.on, tuple) and all(
             isinstance(kind, type) and issubclass(kind, Exception) for kind in self.on
@@ -85,7 +87,9 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 
         The random part is derived from the seed, so that the function is pure.
         """
-        full = min(self.first_seconds * self.factor ** min(failed - 1, 64), self.max_seconds)
+        first = seconds_of(self.backoff, "backoff")
+        longest = seconds_of(self.backoff_max, "backoff_max")
+        full = min(first * self.factor ** min(failed - 1, 64), longest)
         digest = hashlib.blake2b(f"{seed}#{failed}".encode(), digest_size=8).digest()
         draw = int.from_bytes(digest, "big") / 2**64
         return round(full * (1 - self.jitter * draw) * 1000)

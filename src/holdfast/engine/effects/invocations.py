@@ -51,7 +51,7 @@ OnExhausted: TypeAlias = Literal["fail", "accept"]
 """What becomes of a question if no answer passed the check: it fails, or the last one is taken."""
 
 _log = get_logger("holdfast.models")
-_DEFAULT_RETRY = Retry(attempts=5, first_seconds=1.0, max_seconds=60.0, on=(ModelUnavailable,))
+_DEFAULT_RETRY = Retry(attempts=5, backoff=1.0, backoff_max=60.0, on=(ModelUnavailable,))
 
 
 class Invocation(msgspec.Struct, frozen=True, kw_only=True):
