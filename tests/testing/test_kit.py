@@ -61,6 +61,27 @@ async def test_moments_between_attempts_do_not_add_up() -> None:
         assert kit.clock.now - began >= timedelta(seconds=68)
 
 
+@pytest.mark.parametrize("settles", [True, False])
+async def test_a_skip_reaches_the_end_of_a_wait_that_began_after_such_a_moment(
+    settles: bool,
+) -> None:
+    async def node(order: Order, ctx: Context) -> None:
+        for _ in range(3):
+            await ctx.call(str)
+            await ctx.wait(signal("go"), max_wait=days(5))
+
+    graph = one_node(node)
+    async with TestKit(graph) as kit:
+        run = await kit.hf.start(graph, Order())
+        for _ in range(2):
+            await kit.settled()
+            await run.signal("go", None)
+        if settles:
+            await kit.settled()
+        await kit.skip(days(5))
+        assert (await run.get()).status == "failed"
+
+
 async def test_max_wait_ends_at_its_time_and_not_before() -> None:
     graph = approval()
     async with TestKit(graph) as kit:

@@ -82,7 +82,7 @@ async def test_a_budget_pauses_a_run() -> None:
         return {"log": [(await ctx.model("small", "hello", max_tokens=10)).text]}
 
     graph = one_node(ask)
-    model = ScriptedModel(["hi"], price=ModelPrice(input=1_000, output=1_000))
+    model = ScriptedModel(["hi"], price=ModelPrice(input_usd=1, output_usd=1))
     async with TestKit(graph, models={"small": model}) as kit:
         run = await kit.hf.start(graph, Order(), budget=Budget(tokens=5))
         await kit.settled()

@@ -305,6 +305,17 @@ async def test_a_child_of_an_earlier_node() -> None:
         await run(node, FakeContext())
 
 
+async def test_a_graph_child_is_answered_by_its_id_before_its_name() -> None:
+    child = approval()
+
+    async def node(order: Order, ctx: Context) -> dict[str, list[str]]:
+        first = await (await ctx.start(child, Order(1), id="first")).result()
+        return {"log": [str(first.id), str((await ctx.run(child, Order(2))).id)]}
+
+    ctx = FakeContext(children={child: Order(20), "first": Order(10)})
+    assert (await run(node, ctx)).log == ["10", "20"]
+
+
 # --- the context itself ---------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.engine.effects.call_options import CallOptions
 from holdfast.engine.effects.calls import Calls
 from holdfast.engine.execution.blocking_context import BlockingContext
-from holdfast.engine.execution.context import Context
+from holdfast.engine.execution.context import Child, Context
 from holdfast.errors import InvalidRequest
 from holdfast.graph.node import Node, function_identity
 from holdfast.graph.tool import Tool, contract_of
@@ -21,6 +21,7 @@ from holdfast.model.durations import days, milliseconds_of
 from holdfast.model.invocation import Model
 from holdfast.model.moments import Moment, moment_ms
 from holdfast.model.program import Program
+from holdfast.model.type_parameters import ResultT
 from holdfast.testing.answers import RealCalls, give_answer
 from holdfast.testing.fake_visit import (
     AskedWait,
@@ -155,6 +156,11 @@ class FakeContext(Context):
         """Note how far the node is; see `progress_reports`."""
         self.progress_reports.append((fraction, message))
 
+    def child(self, id: str, graph: Program[Any, ResultT] | None = None) -> Child[ResultT]:
+        """Return a handle on a child that an earlier node started; ``children`` has its result."""
+        self._fake_children.note_program(id, graph)
+        return super().child(id, graph)
+
     # --- for Graph.run_node -----------------------------------------------------------------------
 
     def enter_node(self, program: Program, node: Node) -> object:
@@ -182,7 +188,7 @@ class FakeContext(Context):
         self._blocking = BlockingContext
         self._requests = visit.requests
         self._waits = waits
-        self._children = FakeChildren(visit, waits)
+        self._children = self._fake_children = FakeChildren(visit, waits)
         host: Any = FakeCallHost(visit, waits)
         self._call_host = host
         self._calls = Calls(host)

@@ -32,6 +32,7 @@ from holdfast.model.event import ChildStarted, Event, SignalTaken, TimerFired
 from holdfast.model.execution import Execution
 from holdfast.model.failure import failure_of
 from holdfast.model.fold import folded
+from holdfast.model.function_state import RESULT
 from holdfast.model.invocation import Model
 from holdfast.model.needs import Needs
 from holdfast.model.payload_limits import PayloadLimits
@@ -284,6 +285,12 @@ class FakeChildren(VisitChildren):
         super().__init__(cast(Visit, visit), waits)
         self._fake = visit
         self._outcomes: dict[str, RunOutcome] = {}
+        self._programs: dict[str, Program] = {}
+
+    def note_program(self, id: str, program: Program | None) -> None:
+        """Remember what an earlier node started under an id: it decides the form of the result."""
+        if program is not None:
+            self._programs[id] = program
 
     async def prepare_input(self, graph: Program, input: Any) -> Any:
         graph.start(input, "test")  # raises if the input does not fit
@@ -293,13 +300,14 @@ class FakeChildren(VisitChildren):
         provided = self._fake.provided
         name, input = wanted.graph.name, cast(Any, wanted.prepared)
         id = wanted.id or f"{_FAKE_CHILD}-{wanted.number}"
-        if name not in provided.children:
+        key = id if id in provided.children else name
+        if key not in provided.children:
             raise provided.refuse(
                 f"the node starts a child {name!r}, and the test provides no result: pass "
                 f"FakeContext(children={{{name!r}: result}})"
             )
         provided.started.append(StartedChild(name, input, id))
-        self._outcomes[id] = await _outcome_of(wanted.graph, provided.children[name], input)
+        self._outcomes[id] = await _outcome_of(wanted.graph, provided.children[key], input)
         provided.signals[ChildWait(id).signal] = None
         started = ChildStarted(provided.now_ms, self._fake.node, 1, wanted.number, id, name)
         await self._fake.record(started, durable=False)
@@ -314,7 +322,7 @@ class FakeChildren(VisitChildren):
                 f"the node waits for the child {id!r}, which it did not start: pass "
                 f"FakeContext(children={{{id!r}: result}})"
             )
-        self._outcomes[id] = await _outcome_of(None, provided.children[id], None)
+        self._outcomes[id] = await _outcome_of(self._programs.get(id), provided.children[id], None)
         provided.signals[ChildWait(id).signal] = None
 
     async def outcome(self, id: str, answer: SignalTaken | TimerFired) -> RunOutcome:
@@ -327,8 +335,9 @@ async def _outcome_of(program: Program | None, answer: Any, input: Any) -> RunOu
     except Exception as error:
         return RunOutcome("failed", {}, failure_of(error))
     # The result of a function is one field of the run's state; that of a graph is its state.
-    state = {"result": value} if getattr(program, "wraps_values", False) else value
-    return RunOutcome("finished", state, None)
+    wrapped = program is not None and program.wraps_values
+    state = {RESULT: value} if wrapped else value
+    return RunOutcome("finished", state, None, wrapped=wrapped)
 
 
 class _FreePermits:

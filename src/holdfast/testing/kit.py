@@ -144,8 +144,10 @@ class TestKit:
             InvalidRequest: the value is not a duration.
             NotSettled: it takes longer than ``timeout`` real seconds.
         """
-        end_ms = self.clock.now_ms() + milliseconds_of(duration, "duration") - self._moments_ms
+        skipped_ms = milliseconds_of(duration, "duration")
+        end_ms = self.clock.now_ms() + skipped_ms - self._moments_ms
         deadline = self._real.monotonic() + timeout
+        last_due_ms: int | None = None
         while True:
             left = deadline - self._real.monotonic()
             if left <= 0:
@@ -154,12 +156,15 @@ class TestKit:
                     f"shows {self.clock.now.isoformat()}. Does a run sleep and wake in a loop?"
                 )
             await self.settled(timeout=max(left, 1.0))
+            if last_due_ms is None:
+                # A wait that began after such a moment ends after end_ms, and within the duration.
+                last_due_ms = self.clock.now_ms() + skipped_ms
             due_ms = await self._find_next_due_ms()
-            if due_ms is None or due_ms > end_ms:
+            if due_ms is None or due_ms > last_due_ms:
                 break
             self.clock.move_to(due_ms)
+        self._moments_ms = max(self.clock.now_ms() - end_ms, 0)
         self.clock.move_to(end_ms)
-        self._moments_ms = 0
         await self.settled(timeout=max(deadline - self._real.monotonic(), 1.0))
 
     async def crash(self) -> None:
