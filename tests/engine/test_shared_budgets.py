@@ -215,7 +215,7 @@ async def test_the_slice_of_a_child_that_failed_stays_set_aside(house: House) ->
 
 async def test_a_slice_limits_what_the_parents_budget_limits(house: House) -> None:
     async def begin(state: Any, ctx: Any) -> Any:
-        with pytest.raises(InvalidRequest, match="must limit tokens and dollars") as refused:
+        with pytest.raises(InvalidRequest, match="must limit tokens and usd") as refused:
             await ctx.start(ASKING, {"n": 1}, budget=Budget(tokens=5))
         assert refused.value.field == "budget"
         return {}

@@ -124,7 +124,7 @@ def test_a_workflow_warns_of_waits_that_cannot_fit() -> None:
         await ctx.sleep(days(3))
 
     assert nightly.wait_warnings(86_400_000) == (
-        "node 'nightly' sleeps for 3 days, and the run expires after 1 day: the sleep will raise "
+        "node 'nightly' sleeps for 3d, and the run expires after 1d: the sleep will raise "
         "WaitBeyondExpiry; pass a longer expires=",
     )
 

@@ -51,7 +51,7 @@ def test_steps_are_drawn_in_the_order_of_the_source() -> None:
         '    n0["charge"]\n'
         '    n1["small #40;model#41;"]\n'
         '    n2["wait: approved"]\n'
-        '    n3["sleep: 3 days"]\n'
+        '    n3["sleep: 3d"]\n'
         '    n4["ship"]\n'
         "    finish(((END)))\n"
         "    start --> n0\n"
@@ -80,7 +80,7 @@ def test_all_kinds_of_steps_have_names() -> None:
 
     assert [line.split(" > ")[1] for line in arrows(every)] == [
         "wait: answer",
-        "wait: a or 2 days or 1 day or …",
+        "wait: a or 2d or 1d or …",
         "small #40;model#41;",
         "start: shipping",
         "run: nightly",
@@ -270,8 +270,8 @@ def nightly(ctx: Any) -> None:
 def test_a_plain_function_with_a_context_alone_is_drawn() -> None:
     assert arrows(nightly) == [
         "start > charge",
-        "charge > sleep: 1 minute",
-        "sleep: 1 minute > END",
+        "charge > sleep: 1m",
+        "sleep: 1m > END",
     ]
 
 
