@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 
@@ -14,7 +13,7 @@ from holdfast.engine.execution.visit import Visit
 from holdfast.errors import NotPausable, WaitBeyondExpiry
 from holdfast.graph.signal_types import SignalType
 from holdfast.model.event import SignalTaken, TimerFired, WaitDescribed
-from holdfast.model.signals import Pending, Signal, TakeSignal, TimeOut, WaitStale, resolved_group
+from holdfast.model.signals import Pending, TakeSignal, TimeOut, WaitStale, resolved_group
 from holdfast.model.wait import (
     ResolutionWait,
     SignalWait,
@@ -214,8 +213,12 @@ class VisitWaits:
         expires_ms = visit.claimed.head.expires_ms
         match resolved_group(waits, inbox.untaken(), (), visit.now_ms(), expires_ms=expires_ms):
             case TakeSignal(signal):
-                payload = await self._load_payload(signal)
-                misfit = await find_payload_misfit(visit, signal, payload, types.get(signal.name))
+                visit.check_open()
+                with visit.reserved_signals.reserve(signal):
+                    with visit.remember_loss():
+                        payload = await inbox.load_payload(signal)
+                    awaited = types.get(signal.name)
+                    misfit = await find_payload_misfit(visit, signal, payload, awaited)
                 if misfit is not None:
                     await set_aside(visit, signal, misfit)
                     return None
@@ -262,19 +265,6 @@ class VisitWaits:
             for wait in waits
             if wait.packed_about is not msgspec.UNSET
         ]
-
-    async def _load_payload(self, signal: Signal) -> Any:
-        """Return the payload of a signal that no other wait may take from now on."""
-        waits = self._visit.claimed.waits
-        waits.mark_taking(signal.name, signal.id)
-        try:
-            with self._visit.remember_loss():
-                payload = await self._visit.claimed.inbox.load_payload(signal)
-                self._visit.check_open()
-        except BaseException:
-            waits.unmark_taking(signal.name, signal.id)
-            raise
-        return payload
 
     def timer_fired(self, key: str) -> TimerFired:
         """Return the event that the time of a wait is up."""
