@@ -18,6 +18,7 @@ from holdfast.engine.execution.claimed_run import ClaimedRun
 from holdfast.engine.execution.external_effects import ExternalEffects
 from holdfast.engine.execution.journal_session import JournalConflict
 from holdfast.engine.execution.outer_timeouts import outer_timeout
+from holdfast.engine.execution.reserved_signals import ReservedSignals
 from holdfast.engine.kernel.kernel import ClaimLost
 from holdfast.errors import NotPausable, ResultTooLarge, WaitInsideTimeout
 from holdfast.graph.mismatch import TooLarge
@@ -65,6 +66,7 @@ class Visit:
         self.visit = self._strand_of(claimed, effect.branch).visit
         self.call_ids = CallIds()
         self.requests = BegunRequests(self.call_ids)
+        self.reserved_signals = ReservedSignals(claimed.waits)
         self.hold_ms = hold_ms
         """A sleep up to this long is waited for in the worker; for a longer one the run pauses."""
         self.may_wait = effect.pausable != "no"
@@ -119,6 +121,7 @@ class Visit:
         """Refuse all further requests: the node has ended, though its thread may go on."""
         self._closed = True
         self.requests.close()
+        self.reserved_signals.free_all()
         for task in self._paused_tasks:
             # The node may never have asked the task for its error, and asyncio would log that.
             if task.done() and not task.cancelled():
@@ -188,8 +191,14 @@ class Visit:
         )
 
     async def pause_on(self, *waits: Wait) -> NoReturn:
-        """Pause until a wait is answered, after the node's other calls have finished."""
-        await self.wait_for_other_calls()  # their results would be lost
+        """Pause until a wait is answered, after the node's other calls have finished.
+
+        Other waits of the node first take the signals that they have reserved. A signal that this
+        wait could take, too, would otherwise end the pause, and the node would run again and again.
+        """
+        # The results of both would be lost; after either of them the node may have begun the other.
+        while await self.wait_for_other_calls() or await self.reserved_signals.wait_until_none():
+            pass
         if len(self._pending) + len(waits) > WAITS_MAX:
             self._refusal = NotPausable(
                 f"node {self.node!r} waits for more than {WAITS_MAX} things at once"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 
@@ -14,7 +13,7 @@ from holdfast.engine.execution.visit import Visit
 from holdfast.errors import NotPausable, WaitBeyondExpiry
 from holdfast.graph.signal_types import SignalType
 from holdfast.model.event import SignalTaken, TimerFired, WaitDescribed
-from holdfast.model.signals import Pending, Signal, TakeSignal, TimeOut, WaitStale, resolved_group
+from holdfast.model.signals import Pending, TakeSignal, TimeOut, WaitStale, resolved_group
 from holdfast.model.wait import (
     ResolutionWait,
     SignalWait,
@@ -214,7 +213,14 @@ class VisitWaits:
         expires_ms = visit.claimed.head.expires_ms
         match resolved_group(waits, inbox.untaken(), (), visit.now_ms(), expires_ms=expires_ms):
             case TakeSignal(signal):
-                payload, misfit = await self._load_payload(signal, types.get(signal.name))
+                visit.check_open()
+                with visit.reserved_signals.reserve(signal):
+                    with visit.remember_loss():
+                        payload = await inbox.load_payload(signal)
+                    awaited = types.get(signal.name)
+                    # The check runs code of the type, which may raise anything.
+                    misfit = await find_payload_misfit(visit, signal, payload, awaited)
+                    visit.check_open()
                 if misfit is not None:
                     await set_aside(visit, signal, misfit)
                     return None
@@ -261,26 +267,6 @@ class VisitWaits:
             for wait in waits
             if wait.packed_about is not msgspec.UNSET
         ]
-
-    async def _load_payload(
-        self, signal: Signal, awaited: SignalType | None
-    ) -> tuple[Any, str | None]:
-        """Return the payload of a signal that no other wait may take from now on.
-
-        Return also why it does not fit the awaited type; None if it fits.
-        """
-        visit, waits = self._visit, self._visit.claimed.waits
-        waits.mark_taking(signal.name, signal.id)
-        try:
-            with visit.remember_loss():
-                payload = await visit.claimed.inbox.load_payload(signal)
-            # The check runs code of the type, which may raise anything.
-            misfit = await find_payload_misfit(visit, signal, payload, awaited)
-            visit.check_open()
-        except BaseException:
-            waits.unmark_taking(signal.name, signal.id)
-            raise
-        return payload, misfit
 
     def timer_fired(self, key: str) -> TimerFired:
         """Return the event that the time of a wait is up."""
