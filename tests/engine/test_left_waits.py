@@ -15,7 +15,7 @@ from tests.engine.families import PARENT, starting
 from tests.engine.support import LOOPS_A_WORKER, WAIT_SECONDS_MAX, Gate, House, incompressible
 
 LARGE, LARGER = incompressible(7, 50_000), incompressible(8, 60_000)
-AT_ONCE = Retry(attempts=2, first_seconds=0)
+AT_ONCE = Retry(attempts=2, backoff=0)
 FILLS = Graph("fills", dict)
 
 
