@@ -35,6 +35,11 @@ class Hold:
         self._reached = asyncio.Event()
         self._released = asyncio.Event()
 
+    @property
+    def is_reached(self) -> bool:
+        """Whether the operation stands there, or has."""
+        return self._reached.is_set()
+
     async def reached(self) -> None:
         """Return when the operation stands there."""
         async with asyncio.timeout(WAIT_SECONDS_MAX):

@@ -94,18 +94,19 @@ class ClaimedRun:
 
         Return whether it has. Then the inbox was read after it was complete.
         """
+        return await self.journal.shield_write(self._close_if_expired())
+
+    async def _close_if_expired(self) -> bool:
+        # The lock is taken in here: a cancelled node must not free it while the write goes on.
         async with self.row.lock:
             if self.head.status not in OPEN:
                 return True
             self.claim.check_alive()
-            return await self.journal.shield_write(self._close_if_expired())
-
-    async def _close_if_expired(self) -> bool:
-        await self.persistence.store()
-        closed = await self.inbox.close_if_expired()
-        if closed:
-            await self.inbox.read()
-        return closed
+            await self.persistence.store()
+            closed = await self.inbox.close_if_expired()
+            if closed:
+                await self.inbox.read()
+            return closed
 
     # --- waits ------------------------------------------------------------------------------------
 

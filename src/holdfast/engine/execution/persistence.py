@@ -40,8 +40,12 @@ class Persistence:
     async def store_from_node(self) -> None:
         """Store the run, if it is not yet, because a node is about to show it to others."""
         self._claim.check_alive()
+        await self._journal.shield_write(self._store_locked())
+
+    async def _store_locked(self) -> None:
+        # The lock is taken in here: a cancelled node must not free it while the write goes on.
         async with self._row.lock:
-            await self._journal.shield_write(self.store())
+            await self.store()
 
     async def store(self) -> None:
         """Store the run, if it is not yet: its journal first, then its row.
