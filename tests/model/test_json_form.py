@@ -65,8 +65,14 @@ WAIT_PLAIN = {
     "about": {"page": 2},
     "description": "the signal go",
 }
-LIMITS = BudgetLimits(tokens=5, nanodollars=1_500_000_000, wall_ms=2_500)
-LIMITS_PLAIN = {"tokens": 5, "usd": 1.5, "wall_seconds": 2.5, "estimate": False}
+LIMITS = BudgetLimits(tokens=5, nanodollars=1_500_000_000, node_time_ms=2_500, wall_ms=60_000)
+LIMITS_PLAIN = {
+    "tokens": 5,
+    "usd": 1.5,
+    "node_time_seconds": 2.5,
+    "estimate": False,
+    "wall_seconds": 60.0,
+}
 FAILURE = Failure("OSError", "not today", "in pay")
 FAILURE_PLAIN = {"type": "OSError", "message": "not today", "trace": "in pay"}
 ENTRY = RunEntry(
@@ -156,6 +162,7 @@ OTHER_NAMES = {
     "deadline_ms": "until_at",
     "stale_ms": "stale_at",
     "nanodollars": "usd",
+    "node_time_ms": "node_time_seconds",
     "wall_ms": "wall_seconds",
 }
 
