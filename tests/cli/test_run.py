@@ -566,7 +566,7 @@ def test_until_waits_for_a_status(holdfast: Holdfast) -> None:
         assert (done.exit_code, done.stdout) == (0, "waiting\n")
         late = holdfast("run", "until", "a", "finished", "failed", "--timeout", "0.01s")
         assert late.exit_code == 1
-        assert "is not 'finished' or 'failed' after 0.01 seconds: it waits for" in late.stderr
+        assert "was not 'finished' or 'failed' within 10ms: it waits for" in late.stderr
         run.signal("answer", "yes")
         run.result(timeout=60)
         ended = holdfast("run", "until", "a", "waiting")
