@@ -15,7 +15,7 @@ import pytest
 
 from holdfast import errors
 from holdfast.engine.history import ephemeral, views
-from holdfast.model.event import Event
+from holdfast.model.event import Event, RecordedCall, RecordedIntent
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -144,6 +144,9 @@ def test_the_guide_has_every_kind_of_event_with_its_details() -> None:
         for event in get_args(Event)
         if event.__struct_config__.tag not in views._HIDDEN_KINDS
     }
+    for event in (RecordedCall, RecordedIntent):  # the same kinds, with their arguments
+        names = {*event.__struct_fields__, "arguments_omitted"} - {"at_ms", "node"}
+        recorded[str(event.__struct_config__.tag), "recorded"] |= names
     assert {key: names for key, names in shown.items() if key[1] == "recorded"} == recorded
     assert {kind for kind, how in shown if how == "ephemeral"} == set(ephemeral.KINDS)
 

@@ -62,6 +62,7 @@ def test_what_only_the_engine_calls_is_left_out() -> None:
     listed = {each.name for each in reference.members(holdfast.Graph)}
     assert {"check", "draw", "name", "node", "route"} <= listed
     assert not {"step", "outstanding", "retried"} & listed
+    assert "_json`" not in PAGE, "how a form in JSON is made is not for users"
 
 
 def test_an_error_names_its_attributes_also_those_of_its_base() -> None:

@@ -95,6 +95,8 @@ def test_what_is_wrong_has_a_status_and_a_code(folder: Path) -> None:
         assert (other.status_code, other.json()["code"]) == (409, "already_exists")
         assert client.post("/orders", json=ORDER).status_code == 422, "without a key"
         assert client.post(f"/orders/{id}/approval?approved=perhaps").status_code == 422
+        cursor = client.get(f"/orders/{id}/events", headers={"Last-Event-ID": "last"})
+        assert (cursor.status_code, cursor.json()["code"]) == (422, "invalid_query")
 
 
 def test_an_open_stream_does_not_keep_the_server_from_stopping(folder: Path) -> None:

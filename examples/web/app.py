@@ -13,7 +13,7 @@ from typing import Annotated
 from fastapi import Depends, FastAPI, Header, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from holdfast import Context, Graph, Holdfast, RunHandle, days, signal
+from holdfast import Context, Graph, HistoryEntry, Holdfast, RunStream, days, signal
 from holdfast.errors import (
     AlreadyExists,
     HoldfastError,
@@ -103,15 +103,17 @@ async def follow(
     id: str, hf: Opened, last_event_id: Annotated[str | None, Header()] = None
 ) -> StreamingResponse:
     """Stream the history. A browser that reconnects sends the id of the last event it got."""
-    run = hf.run(id)
-    await run.get()  # an unknown id is a 404, and not an empty stream
-    return StreamingResponse(lines(run, last_event_id), media_type="text/event-stream")
+    stream = hf.run(id).events(after=last_event_id)
+    await stream.open()  # reads the run: an unknown id is a 404, and not an empty stream
+    return StreamingResponse(sse_lines(stream), media_type="text/event-stream")
 
 
-async def lines(run: RunHandle, after: str | None) -> AsyncIterator[str]:
-    async for entry in run.events(after=after):
-        shown = {"node": entry.node, "at": entry.at.isoformat()}
-        yield f"id: {entry.cursor}\nevent: {entry.kind}\ndata: {json.dumps(shown)}\n\n"
+async def sse_lines(stream: RunStream[HistoryEntry]) -> AsyncIterator[str]:
+    async with stream:  # closes it when the browser leaves
+        async for entry in stream:
+            told = entry.as_dict()
+            shown = {"at": told["at"], "node": told["node"]}  # details are not for every reader
+            yield f"id: {entry.cursor}\nevent: {entry.kind}\ndata: {json.dumps(shown)}\n\n"
 
 
 @app.exception_handler(HoldfastError)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Graph, RunHandle, signal
+from holdfast import Context, Duration, Graph, RunHandle, signal, workflow
 from holdfast.errors import RunFailed, RunQuarantined
 from tests.engine.support import House
 
@@ -230,3 +230,46 @@ async def test_a_higher_version_takes_the_run_over(house: House, services: Servi
     run = await resumed(house, services, made_of(Old, waits_only, version=2))
     assert (await run.result(timeout=10)).paid == ""
     assert (await run.get()).version == 1
+
+
+async def test_a_wait_that_has_begun_keeps_its_deadline(house: House) -> None:
+    def waiting(max_wait: Duration) -> Graph:
+        async def pay(state: Old, ctx: Context) -> dict[str, str]:
+            return {"paid": str(await ctx.wait(GO, max_wait=max_wait))}
+
+        return made_of(Old, pay)
+
+    hf = house.open()
+    run = await hf.start(waiting("5h"), Old(40))
+    async with house.worker(hf, waiting("5h")) as worker:
+        await house.quiet(worker)
+    begun = (await run.get()).waits
+    later = house.open()
+    async with house.worker(later, waiting("1h")) as worker:
+        await house.move(2 * 3600, worker)
+        assert (await run.get()).waits == begun
+        await house.move(3 * 3600, worker)
+    with pytest.raises(RunFailed) as failed:
+        await run.result(timeout=10)
+    assert failed.value.kind == "WaitTimedOut"
+
+
+async def test_a_workflow_that_was_renamed_leaves_its_runs_ready(house: House) -> None:
+    async def reimburse(amount: int, ctx: Context) -> bool:
+        return await ctx.wait(GO)
+
+    async def repay(amount: int, ctx: Context) -> bool:
+        return await ctx.wait(GO)
+
+    hf = house.open()
+    run = await hf.start(workflow(reimburse), 40)
+    async with house.worker(hf, workflow(reimburse)) as worker:
+        await house.quiet(worker)
+    await run.signal("go", True)
+    async with house.worker(hf, workflow(repay), resumes_max=1) as worker:
+        await house.move(3600, worker)
+    row = await run.get()
+    assert (row.status, row.graph, row.resume_failures) == ("ready", "reimburse", 0)
+    async with house.worker(hf, workflow(name="reimburse")(repay)) as worker:
+        await house.quiet(worker)
+    assert await run.result(timeout=10) is True

@@ -373,7 +373,7 @@ async def test_only_a_failed_run_can_be_retried(house: House, hf: Holdfast) -> N
     with pytest.raises(RunNotFound):
         await hf.run("doc-42").retry()
     run = await hf.start(graph, id="doc-42")
-    with pytest.raises(NotRetryable, match="running"):
+    with pytest.raises(NotRetryable, match="'doc-42' is ready; only a failed or quarantined run"):
         await run.retry()
     async with house.worker(hf, graph) as worker:
         await house.move(1, worker)

@@ -120,7 +120,7 @@ async def test_a_timeout_says_what_the_run_does(house: House, hf: Holdfast) -> N
     async with house.worker(hf, ASKING):
         run = await hf.start(ASKING, id="doc-42")
         await until(run, "waiting")
-        told = "is not 'finished' after 1ms: it waits for the signal decision"
+        told = "was not 'finished' within 1ms: it waits for the signal decision"
         with pytest.raises(TimeoutError, match=re.escape(told)):
             await until(run, "finished", seconds=0.001)
         assert (await until(run, "waiting", seconds=0)).status == "waiting"
@@ -137,7 +137,9 @@ async def test_only_a_pause_for_the_reason_counts(house: House, hf: Holdfast) ->
         run = await hf.start(graph, id="doc-42")
         assert (await until(run, "waiting")).reason == "timer"
         waited = asyncio.ensure_future(run.until("waiting", reason="signal"))
-        with pytest.raises(TimeoutError, match=r"'doc-42' is not 'waiting' for signal after 1ms: "):
+        with pytest.raises(
+            TimeoutError, match=r"'doc-42' was not 'waiting' for signal within 1ms: "
+        ):
             await run.until("waiting", reason="signal", timeout="1ms")
         house.clock.advance(NEVER_SECONDS)
         assert (await waited).reason == "signal"

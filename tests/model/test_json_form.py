@@ -173,9 +173,9 @@ def test_every_field_is_in_it_and_json_takes_it(sample: JsonForm) -> None:
     expected = {
         OTHER_NAMES.get(field, field)
         for field in sample.__struct_fields__
-        if field not in sample.hidden_in_json
+        if field not in sample._hidden_in_json
     }
-    assert shown.keys() == expected | sample.added_to_json.keys()
+    assert shown.keys() == expected | sample._added_to_json.keys()
     assert json.loads(json.dumps(shown, allow_nan=False)) == shown
     assert vars(sample) == shown
 
@@ -188,7 +188,7 @@ def test_there_is_a_sample_of_each_class() -> None:
 
 
 def test_only_what_the_engine_needs_is_left_out() -> None:
-    hidden = {type(sample): sample.hidden_in_json for sample in SAMPLES if sample.hidden_in_json}
+    hidden = {type(sample): sample._hidden_in_json for sample in SAMPLES if sample._hidden_in_json}
     assert hidden == {Wait: {"text", "packed_about", "payload_schema"}}
 
 

@@ -117,7 +117,8 @@ def _show_cursor(progress: BulkProgress) -> None:
 
 def _filter_text(run_filter: RunFilter) -> str:
     """Return a filter in words."""
-    parts = [f"status {status}" for status in sorted(run_filter.statuses or ())]
+    statuses = " or ".join(sorted(run_filter.statuses or ()))
+    parts = [f"status {statuses}"] if statuses else []
     if run_filter.reason is not None:
         parts.append(f"paused for {run_filter.reason}")
     if run_filter.graph is not None:

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, cast
 
 import click
 
 from holdfast.cli.failures import show_errors
 from holdfast.errors import InvalidRequest
 from holdfast.model.durations import milliseconds_of
-from holdfast.model.run import PAUSE_REASONS
+from holdfast.model.run import PAUSE_REASONS, Status
 from holdfast.records.run_filter import RunFilter
 from holdfast.storage.open import is_in_memory
 
@@ -35,7 +35,7 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 # Options of a filter that have the names of its conditions.
-_SAME_NAMES = ("status", "graph", "since", "until", "node", "updated_since", "updated_until")
+_SAME_NAMES = ("graph", "since", "until", "node", "updated_since", "updated_until")
 
 
 def _check_url(context: click.Context, parameter: click.Parameter, url: str) -> str:
@@ -161,50 +161,63 @@ labels_option = click.option(
 )
 
 
+def _single_option(name: str, **attributes: Any) -> Callable[[F], F]:
+    """Return an option that may be given once; click alone would keep the last value."""
+    return click.option(name, multiple=True, callback=_only_value, **attributes)
+
+
+def _only_value(
+    context: click.Context, parameter: click.Parameter, given: tuple[Any, ...]
+) -> Any | None:
+    if len(given) > 1:
+        raise click.UsageError(f"{parameter.opts[0]} may be given once, got it {len(given)} times")
+    return given[0] if given else None
+
+
 # Each decorator puts its option before those of the earlier ones.
 _FILTER_OPTIONS = (
-    click.option(
+    _single_option(
         "--cost-max",
         type=click.FloatRange(min=0),
         metavar="USD",
         help="Its calls cost at most so many dollars.",
     ),
-    click.option(
+    _single_option(
         "--cost-min",
         type=click.FloatRange(min=0),
         metavar="USD",
         help="Its calls cost at least so many dollars.",
     ),
-    click.option(
+    _single_option(
         "--updated-until",
         type=parse_time,
         metavar="TIME",
         help="Its row last changed before this time (UTC).",
     ),
-    click.option(
+    _single_option(
         "--updated-since",
         type=parse_time,
         metavar="TIME",
         help="Its row last changed at this time or later (UTC).",
     ),
-    click.option(
+    _single_option(
         "--until", type=parse_time, metavar="TIME", help="Started before this time (UTC)."
     ),
-    click.option(
+    _single_option(
         "--since",
         type=parse_time,
         metavar="TIME",
         help="Started at this time or later (UTC).",
     ),
-    click.option(
+    _single_option(
         "--paused-for",
         type=click.Choice(PAUSE_REASONS),
         metavar="REASON",
         help="Why the run is paused: signal, timer, budget, unserved and so on.",
     ),
-    click.option("--node", help="The node at which the run, or a branch of it, is."),
+    _single_option("--node", help="The node at which the run, or a branch of it, is."),
     labels_option,
-    click.option("--graph", help="The graph's name."),
+    _single_option("--graph", help="The graph's name."),
 )
 
 
@@ -218,6 +231,7 @@ def filter_options(
         def filtered(
             *,
             labels: Mapping[str, str],
+            status: tuple[str, ...],
             paused_for: str | None,
             cost_min: float | None,
             cost_max: float | None,
@@ -226,6 +240,7 @@ def filter_options(
             named = {name: given.pop(name) for name in _SAME_NAMES}
             with show_errors():
                 run_filter = RunFilter(
+                    cast(Sequence[Status], status) or None,
                     labels=labels,
                     reason=paused_for,
                     cost_usd_min=cost_min,
@@ -236,7 +251,12 @@ def filter_options(
 
         for option in (
             *_FILTER_OPTIONS,
-            click.option("--status", type=click.Choice(statuses)),
+            click.option(
+                "--status",
+                multiple=True,
+                type=click.Choice(statuses),
+                help="May be given several times: the run has one of them.",
+            ),
         ):
             filtered = option(filtered)
         return filtered

@@ -53,9 +53,9 @@ _SCALARS = (str, int, float, bool)
 class JsonForm(msgspec.Struct, frozen=True):
     """Something that callers read, and that has a form in JSON."""
 
-    hidden_in_json: ClassVar[frozenset[str]] = frozenset()
+    _hidden_in_json: ClassVar[frozenset[str]] = frozenset()
     """Fields that only the engine needs."""
-    added_to_json: ClassVar[Mapping[str, tuple[Any, str]]] = {}
+    _added_to_json: ClassVar[Mapping[str, tuple[Any, str]]] = {}
     """What is not a field: the type, and which attribute has the value."""
 
     def as_dict(self) -> dict[str, Any]:
@@ -104,14 +104,17 @@ class JsonField(NamedTuple):
 @cache
 def json_fields(kind: type[JsonForm]) -> tuple[JsonField, ...]:
     """Return the fields that the form in JSON of a class has."""
+    # Users of the classes do not need to see these two.
+    hidden = kind._hidden_in_json  # pyright: ignore[reportPrivateUsage]
+    added = kind._added_to_json  # pyright: ignore[reportPrivateUsage]
     fields = [
         _field_of(field.name, field.type)
         for field in msgspec.structs.fields(kind)
-        if field.name not in kind.hidden_in_json
+        if field.name not in hidden
     ]
     fields += [
         JsonField(name, shown_type, _reader(attribute, shown_type))
-        for name, (shown_type, attribute) in kind.added_to_json.items()
+        for name, (shown_type, attribute) in added.items()
     ]
     return tuple(fields)
 

@@ -321,8 +321,8 @@ class Wait(JsonForm, frozen=True, kw_only=True):
     payload_schema: str | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="schema")
     """The digest of the schema of the signal's payload; unset if the wait takes any payload."""
 
-    hidden_in_json = frozenset({"text", "packed_about", "payload_schema"})
-    added_to_json: ClassVar[Mapping[str, tuple[Any, str]]] = {
+    _hidden_in_json = frozenset({"text", "packed_about", "payload_schema"})
+    _added_to_json: ClassVar[Mapping[str, tuple[Any, str]]] = {
         "kind": (str, "kind.tag"),
         "about": (Any, "about"),
         "description": (str, "description"),

@@ -118,7 +118,7 @@ class RunOutcomes:
         if row is None:
             limit = duration_text(round(1000 * (seconds or 0)))
             raise TimeoutError(
-                f"run {run.id!r} is not {wanted} after {limit}{await self._why(run)}"
+                f"run {run.id!r} was not {wanted} within {limit}{await self._why(run)}"
             )
         return row
 

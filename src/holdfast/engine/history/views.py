@@ -14,9 +14,10 @@ from holdfast.model.event import Event, RecordedCall
 from holdfast.model.run import HistoryEntry, Run, RunEntry, SessionQueueEntry, Status
 from holdfast.model.spending import NANODOLLARS_PER_DOLLAR, Spending
 from holdfast.model.wait import Wait, shown_key, with_group_about
-from holdfast.records.head import ENDED, OPEN, Head, head_of
+from holdfast.records.head import ENDED, Head, head_of
 from holdfast.records.index_keys import listed_ms
 from holdfast.records.keys import RunKey
+from holdfast.records.shown_status import due_ms_of, shown_status
 from holdfast.records.times import utc_datetime
 
 __all__ = [
@@ -28,8 +29,6 @@ __all__ = [
     "shown_entry",
 ]
 
-# Reasons of runs that are not paused, but due later.
-_POSTPONEMENTS = frozenset({"scheduled", "newer_version", "resume_failed"})
 # Reasons for which a worker released a run.
 _RELEASES = frozenset({"draining", "newer_version", "resume_failed", "store_unusable"})
 # Events that only the engine uses.
@@ -49,8 +48,8 @@ def run_of(head: Head, *, user: str | None, now_ms: int) -> Run:
 
 
 def _build_run(head: Head, user: str | None, now_ms: int) -> Run:
-    due_ms = _due_ms(head)
-    status = _status(head, due_ms, now_ms)
+    due_ms = due_ms_of(head)
+    status = shown_status(head, now_ms=now_ms)
     return Run(
         id=head.key.id,
         tenant=head.key.tenant,
@@ -87,26 +86,6 @@ def _build_run(head: Head, user: str | None, now_ms: int) -> Run:
         tokens=head.tokens,
         cost_usd=head.nanodollars / NANODOLLARS_PER_DOLLAR,
     )
-
-
-def _due_ms(head: Head) -> int | None:
-    """Return when workers may claim a run; None while one owns it, and after its end."""
-    if head.index_key is None or not head.index_key.pk.startswith("DUE#"):
-        return None
-    return head.index_key.due_parts()[0]
-
-
-def _status(head: Head, due_ms: int | None, now_ms: int) -> Status:
-    """Return the status that callers see. The row has only what workers compare."""
-    if head.status not in OPEN:
-        return head.status
-    if head.owner is not None:
-        # When a timer fires, the row keeps its status until the run pauses again or ends.
-        return "running"
-    if head.status == "waiting" and head.reason != "scheduled":
-        return "waiting"
-    postponed = head.reason in _POSTPONEMENTS and due_ms is not None and due_ms > now_ms
-    return "waiting" if postponed else "ready"
 
 
 def _reason(head: Head, status: Status) -> str | None:

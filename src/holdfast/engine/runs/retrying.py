@@ -18,6 +18,7 @@ from holdfast.records.head import (
 )
 from holdfast.records.index_keys import IndexKey
 from holdfast.records.keys import RunKey
+from holdfast.records.shown_status import shown_status
 
 __all__ = ["retry_run"]
 
@@ -52,11 +53,13 @@ async def retry_run(
 
 def _check_retryable(kernel: Kernel, head: Head) -> None:
     run = head.key
+    now_ms = kernel.clock.now_ms()
     if head.status not in TROUBLED:
+        status = shown_status(head, now_ms=now_ms)
         raise NotRetryable(
-            f"run {run.id!r} is {head.status}; only a failed or quarantined run can be retried"
+            f"run {run.id!r} is {status}; only a failed or quarantined run can be retried"
         )
-    if kernel.clock.now_ms() >= head.expires_ms:
+    if now_ms >= head.expires_ms:
         raise RunEnded(
             f"run {run.id!r} is {head.status}, and has expired since: extend it first, then retry "
             "it",
