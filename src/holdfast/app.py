@@ -23,6 +23,7 @@ from holdfast.engine.history.views import queue_entry_of
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs import ambiguity, session_queue, starting
 from holdfast.engine.runs.argument_checks import (
+    check_program,
     positive_ms,
     takes_run_filter,
     validated_age_ms,
@@ -39,7 +40,7 @@ from holdfast.engine.runs.argument_checks import (
     validated_user,
 )
 from holdfast.engine.worker.hook_calls import HookCalls
-from holdfast.engine.worker.options import WorkerKeywords, WorkerOptions
+from holdfast.engine.worker.options import WorkerKeywords, WorkerOptions, worker_options
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import InvalidRequest
 from holdfast.handle import HandleServices, RunHandle
@@ -193,10 +194,7 @@ class Holdfast:
             AlreadyExists: a run of this id exists with another input, session or user.
             SessionBusy: another run of the session goes on, and ``on_busy`` is ``reject``.
         """
-        if not isinstance(graph, Program):
-            raise InvalidRequest(
-                f"graph must be a Graph or a @workflow, got {graph!r:.80}", field="graph"
-            )
+        check_program(graph)
         asked = starting.StartRequest(
             run=self._key(self._kernel.ids.new() if id is None else id, tenant),
             user=validated_user(user),
@@ -224,7 +222,10 @@ class Holdfast:
 
         Raises:
             InvalidName: an invalid id or tenant.
+            InvalidRequest: ``graph`` is no graph, for example its name.
         """
+        if graph is not None:
+            check_program(graph)
         return RunHandle(self._services, self._key(id, tenant), graph)
 
     @takes_run_filter
@@ -388,10 +389,7 @@ class Holdfast:
             raise InvalidRequest(
                 f"options must be WorkerOptions, got {options!r:.80}", field="options"
             )
-        try:
-            options = options or WorkerOptions(**given)
-        except TypeError as error:
-            raise InvalidRequest(f"a worker has no such option: {error}") from None
+        options = options or worker_options(given)
         worker = self._worker_type(
             self._kernel,
             graphs,

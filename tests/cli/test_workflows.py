@@ -97,4 +97,6 @@ def test_an_input_that_does_not_fit_is_refused(holdfast: Holdfast) -> None:
     for given in ('{"nummer": 4}', "4", "null", "[]"):
         done = holdfast("run", "start", "orders:approve", given)
         assert (done.exit_code, "[invalid_input]" in done.stderr) == (1, True), done.output
+    missing = holdfast("run", "start", "orders:approve").stderr
+    assert "no input was given; workflow 'approve' takes an Order" in missing
     assert "Expected `str`" in holdfast("run", "start", "orders:greet", "5").stderr

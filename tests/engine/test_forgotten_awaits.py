@@ -86,6 +86,19 @@ async def test_a_request_that_is_not_awaited_fails_the_node(
     assert linecache.getline(__file__, line).strip().startswith(f'"{shown}": lambda ctx:')
 
 
+async def test_a_call_of_a_coroutine_says_what_to_write(house: House) -> None:
+    made: list[Any] = []
+
+    async def node(state: Any, ctx: Any) -> Any:
+        made.append(double(4))
+        await ctx.call(made[0])
+
+    failed = await failure_of(house, node)
+    assert failed.kind == "InvalidRequest"
+    assert "got the coroutine double(…): write ctx.call(double, …)" in str(failed)
+    assert inspect.getcoroutinestate(made[0]) == inspect.CORO_CLOSED
+
+
 async def test_a_wait_in_a_task_that_is_not_awaited_fails_the_node(house: House) -> None:
     tasks: list[asyncio.Task[Any]] = []
 

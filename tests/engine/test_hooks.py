@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import threading
 from typing import Any
@@ -231,12 +232,27 @@ async def test_a_worker_that_stops_waits_for_hooks(house: House) -> None:
     ("given", "told"),
     [
         ({"on_pause": "mail"}, "on_pause must be a function, got 'mail'"),
+        (
+            {"on_end": lambda: None},
+            r"on_end must take 1 positional argument, as in def on_end\(run\), got .* \(\)",
+        ),
+        (
+            {"on_failure": lambda run: None},
+            r"on_failure must take 2 positional arguments, as in def on_failure\(run, failure\)",
+        ),
+        ({"on_pause": lambda run, *, to: None}, r"def on_pause\(run\), got the .*\(run, \*, to\)"),
         ({"timeout": 0}, "timeout must be more than 0 seconds, got 0"),
     ],
 )
 def test_wrong_hooks_are_refused(given: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidRequest, match=told):
         Hooks(**given)
+
+
+def test_hooks_with_other_ways_to_take_their_arguments_are_taken() -> None:
+    told: list[Any] = []
+    Hooks(on_end=told.append, on_pause=lambda *args: None, on_failure=print)
+    Hooks(on_end=lambda run, to="ops": None, on_failure=functools.partial(lambda a, b, c: None, 1))
 
 
 async def test_something_else_than_hooks_is_refused(house: House) -> None:

@@ -19,7 +19,7 @@ from holdfast import (
     signal,
     tool,
 )
-from holdfast.errors import HoldfastError, RunFailed
+from holdfast.errors import HoldfastError, InvalidRequest, RunFailed
 from holdfast.integrations.offline import Offline
 from tests.engine.support import House, chain
 
@@ -45,6 +45,9 @@ DECLARED: dict[str, Callable[[], Any]] = {
     "the type of a signal must be a type such as bool, got the text 'bool'": lambda: signal(
         "go", "bool"
     ),
+    r'the name of a signal must be a text, got <class .*: write signal\("appr': lambda: signal(
+        Offline  # type: ignore[call-overload]
+    ),
     "user_key must be bytes": lambda: Holdfast("sqlite://:memory:", user_key="k" * 16),  # type: ignore[arg-type]
 }
 
@@ -58,9 +61,20 @@ def test_a_declaration_of_a_wrong_type_is_refused(told: str) -> None:
 async def test_a_worker_of_something_else_is_refused(hf: Holdfast) -> None:
     with pytest.raises(HoldfastError, match="graphs must contain graphs or workflows, got 'g'"):
         hf.worker("g")  # type: ignore[arg-type]
+    with pytest.raises(HoldfastError, match=r"got 'g' alone: put it into a list, as in hf\.worker"):
+        hf.worker(chain("g", 1, lambda number: {}))  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match="no such option: 'concurency'; did you mean 'concurr"):
+        hf.worker([chain("g", 1, lambda number: {})], concurency=3)  # type: ignore[call-arg]
+    with pytest.raises(InvalidRequest, match=r"no such option: 'x'\. The options are: concur"):
+        hf.worker([chain("g", 1, lambda number: {})], x=3)  # type: ignore[call-arg]
     with pytest.raises(HoldfastError, match="options must be WorkerOptions"):
         hf.worker([chain("g", 1, lambda number: {})], options={"concurrency": 3})  # type: ignore[arg-type]
     hf.worker([chain("g", 1, lambda number: {})], options=WorkerOptions(concurrency=3))
+
+
+async def test_a_handle_with_the_name_of_a_graph_is_refused(hf: Holdfast) -> None:
+    with pytest.raises(InvalidRequest, match="graph must be a Graph or a @workflow, got 'g'"):
+        hf.run("q", graph="g")  # type: ignore[arg-type]
 
 
 async def _boom() -> None:
@@ -75,6 +89,9 @@ ASKED: dict[str, Callable[[Any], Any]] = {
     "tools must be a list of ToolSpec": lambda ctx: ctx.model("small", "Is it?", tools=[_boom]),
     "wait takes max_wait=…, not timeout=…": lambda ctx: ctx.wait(signal("go"), timeout=5),
     "wait_any takes max_wait=…, not timeout=…": lambda ctx: ctx.wait_any(signal("go"), timeout=5),
+    "output must be a type, got the text 'Risk': pass the class itself": lambda ctx: ctx.model(
+        "small", "Is it?", output="Risk"
+    ),
     "tools must be a list of ToolSpec,": lambda ctx: ctx.model("small", "Is it?", tools=5),
 }
 

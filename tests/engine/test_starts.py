@@ -127,7 +127,8 @@ async def test_the_same_id_with_other_input_is_refused(either: House, other: Any
 
 async def test_the_same_id_with_another_graph_is_refused(hf: Holdfast) -> None:
     await hf.start(GRAPH, {"a": 1}, id="doc-42")
-    with pytest.raises(AlreadyExists):
+    says = "run 'doc-42' exists, and is a run of 'warranty', not of 'other'.*pass another id"
+    with pytest.raises(AlreadyExists, match=says):
         await hf.start(chain("other", 1, lambda number: {}), {"a": 1}, id="doc-42")
 
 

@@ -228,7 +228,9 @@ async def test_a_model_that_the_graph_does_not_declare_fails_the_run(house: Hous
     graph = declaring(models=["sonnet"])
     hf = house.open(models={"sonnet": Cents(), "haiku": Cents()})
     async with house.worker(hf, graph):
-        with pytest.raises(RunFailed, match=r"does not declare model 'haiku'.*models: sonnet"):
+        with pytest.raises(
+            RunFailed, match=r"model 'haiku': .* or @workflow\(models=…\); .*: sonnet"
+        ):
             await (await hf.start(graph)).result(timeout=60)
 
 

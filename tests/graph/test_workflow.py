@@ -133,6 +133,7 @@ async def two_inputs(order: Order, card: str) -> None: ...
 async def three(order: Order, card: str, ctx: Context) -> None: ...
 async def context_first(ctx: Context, order: Order) -> None: ...
 async def default_context(order: Order, c: Context | None = None) -> None: ...
+async def unknown_context(order: int, c: Any) -> None: ...
 async def two_contexts(ctx: Context, context: Context) -> None: ...
 async def variadic(*orders: Order) -> None: ...
 async def keywords(**options: Any) -> None: ...
@@ -163,6 +164,7 @@ class Shop:
         (three, r"got \(order, card, ctx\): put the values of the input into one class"),
         (context_first, r"input first and ctx second, got \(ctx, order\): write async def context"),
         (default_context, r"got \(order, c\): put the values of the input"),
+        (unknown_context, "if c is the context, call it ctx, or annotate it as Context$"),
         (two_contexts, "at most one input, and ctx after it"),
         (variadic, r"got the parameter \*orders: write async def variadic\(order: Order, ctx"),
         (keywords, r"got the parameter \*\*options"),
@@ -177,7 +179,6 @@ class Shop:
         (functools.partial(two_inputs, card=""), "must be a function made by def"),
         (len, "must be a function made by def"),
         (5, "must be a function made by def or async def, got 5"),
-        ("approve", "must be a function made by def"),
     ],
 )
 def test_what_cannot_be_a_workflow(function: Any, says: str) -> None:
@@ -185,6 +186,20 @@ def test_what_cannot_be_a_workflow(function: Any, says: str) -> None:
         workflow(function)
     with pytest.raises(InvalidGraph, match=says):
         workflow(name=getattr(function, "__name__", "Shop"))(function)
+
+
+def test_a_name_in_the_place_of_the_function_is_refused() -> None:
+    misused: Any = workflow
+    with pytest.raises(InvalidGraph, match=r"got 'approve': write @workflow\(name='approve'\)"):
+        misused("approve")
+    with pytest.raises(InvalidGraph, match="must be a function made by def or async def, got 'ap"):
+        misused(name="approve")("approve")
+
+
+def test_a_lambda_needs_a_name() -> None:
+    with pytest.raises(InvalidGraph, match="a lambda has none: write a function with def, or pass"):
+        workflow(lambda order: order)
+    assert workflow(name="echo")(lambda order: order).check().name == "echo"
 
 
 @pytest.mark.parametrize(
@@ -309,13 +324,17 @@ def test_input_and_result_of_any_type_come_back(function: Any, value: Any) -> No
     ("function", "given", "says"),
     [
         (text, 5, "Expected `str`, got `int`"),
-        (text, None, "Expected `str`, got `null`"),
+        (text, None, "no input was given; workflow 'text' takes a str"),
         (numbers, [1, "2"], r"\[1\]: Expected `int`, got `str`"),
         (data, {"number": "4"}, "number: Expected `int`"),
         (data, {"nummer": 4}, "unknown field; the fields are: number, due, tags; did you mean"),
         (data, {}, "number: it is missing"),
-        (data, [1], "expected a dict of fields, got list"),
-        (data, None, "expected a dict of fields, got NoneType"),
+        (data, [1], "expected an Order, or a dict of its fields, got list"),
+        (data, Packed(4), "expected an Order, or a dict of its fields, got Packed"),
+        (modelled, "x", "expected a Modelled, or a dict of its fields, got str"),
+        (named, "x", "expected a dict of fields, got str"),
+        (data, None, "no input was given; workflow 'data' takes an Order"),
+        (numbers, None, r"no input was given; workflow 'numbers' takes list\[int\]"),
         (named, {"number": 1, "other": 2}, "unknown field"),
         (modelled, {"number": "x"}, "number: "),
         (choice, "c", "it must be one of the values"),

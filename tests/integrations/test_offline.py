@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -90,6 +91,19 @@ async def test_a_script_is_said_in_its_order() -> None:
     assert (await asked(model)).text == "last"
     with pytest.raises(ModelRefused, match="no further answer"):
         await asked(model)
+
+
+@dataclass
+class Trip:
+    city: str
+    days: int = 1
+
+
+async def test_an_object_becomes_json() -> None:
+    model = Offline([Trip("Rome"), [Trip("Rome", 2)], True])
+    assert (await asked(model, output=SCHEMA)).value == {"city": "Rome", "days": 1}
+    assert (await asked(model)).text == '[{"city":"Rome","days":2}]'
+    assert (await asked(model)).text == "true"
 
 
 async def test_a_function_makes_the_answers() -> None:

@@ -86,7 +86,7 @@ async def test_the_options_of_a_file() -> None:
 async def test_a_closed_store_takes_nothing() -> None:
     store = open("sqlite://:memory:")
     await store.close()
-    with pytest.raises(StoreClosed):
+    with pytest.raises(StoreClosed, match="was used after its Holdfast was closed"):
         await store.table.get(Key("p", "s"))
     with pytest.raises(StoreClosed):
         await store.blobs.put(b"", key="a")

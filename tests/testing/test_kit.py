@@ -496,6 +496,29 @@ async def test_a_waiting_run_survives_crashes() -> None:
 # --- what it refuses ------------------------------------------------------------------------------
 
 
+async def test_a_run_that_no_worker_serves_is_named() -> None:
+    first, second = approval(), one_node(lambda order: None, "second")
+    async with TestKit(first) as kit:
+        await kit.settled()
+        run = await kit.hf.start(second, id="b")
+        says = r"run 'b' is ready, and no worker .* 'second': write kit\.serves\(second\)"
+        with pytest.raises(NotSettled, match=says):
+            await kit.settled()
+        with pytest.raises(NotSettled, match=says):
+            await kit.skip(60)
+        kit.serves(second)
+        await kit.settled()
+        await run.result(timeout=0)
+        await kit.hf.start(second, id="c", pool="gpu")
+        with pytest.raises(NotSettled, match=r"'second' in pool 'gpu': .*, pools=\['gpu'\]\)"):
+            await kit.settled()
+        kit.serves(second, pools=["gpu"])
+        await kit.settled()
+        later = kit.clock.now + days(1)
+        await kit.hf.start(one_node(lambda order: None, "third"), start_at=later)
+        await kit.settled()  # it is not ready yet
+
+
 async def test_wrong_arguments() -> None:
     graph = approval()
     with pytest.raises(InvalidRequest, match="now must be a datetime with a time zone"):
@@ -503,6 +526,8 @@ async def test_wrong_arguments() -> None:
     async with TestKit() as kit:
         with pytest.raises(InvalidRequest, match="at least one workflow or graph"):
             kit.serves()
+        with pytest.raises(InvalidRequest, match=r"got \[.*as in kit\.serves\(approve, refund\)"):
+            kit.serves([graph])  # type: ignore[arg-type]
         with pytest.raises(InvalidRequest, match="duration must be"):
             await kit.skip("soon")  # type: ignore[arg-type]
         kit.serves(graph)

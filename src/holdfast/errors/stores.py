@@ -94,7 +94,7 @@ class StoreMismatched(StoreUnusable):
 
 
 class StoreClosed(StoreUnusable):
-    """The store was used after it was closed."""
+    """The store was used after its Holdfast was closed."""
 
     code = "store_closed"
 

@@ -7,7 +7,14 @@ import typing
 from collections.abc import Sequence, Set
 from typing import Any, cast
 
-__all__ = ["Mismatch", "TooLarge", "msgspec_mismatch", "pydantic_mismatch"]
+__all__ = [
+    "Mismatch",
+    "TooLarge",
+    "msgspec_mismatch",
+    "no_fields",
+    "pydantic_mismatch",
+    "type_for_people",
+]
 
 # The end of the messages of msgspec.
 _PATH = re.compile(r" - at `(?:key` in `)?\$([^`]*)`$")
@@ -59,6 +66,20 @@ class TooLarge(Mismatch):
         self.size = size
         """The size in bytes. Counting stops at the limit, so the value may be larger."""
         self.limit = limit
+
+
+def type_for_people(kind: Any) -> str:
+    """Return the name of a type with its article, such as ``an Order``."""
+    if not isinstance(kind, type) or typing.get_origin(kind) is not None:
+        return f"{kind!r:.{_FIELD_MAX}}".replace("typing.", "")
+    return f"{'an' if kind.__name__[0] in 'aeiouAEIOU' else 'a'} {kind.__name__}"
+
+
+def no_fields(given: Any, kind: type | None = None) -> Mismatch:
+    """Return the mismatch for a value that is neither of a class nor a dict of fields."""
+    expected = "" if kind is None else f"{type_for_people(kind)}, or "
+    fields = "fields" if kind is None else "its fields"
+    return Mismatch("", f"expected {expected}a dict of {fields}, got {type(given).__name__}")
 
 
 def pydantic_mismatch(error: Exception, kind: Any) -> Mismatch:

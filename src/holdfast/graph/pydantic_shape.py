@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from holdfast.graph.fields import unknown_field
-from holdfast.graph.mismatch import Mismatch, pydantic_mismatch
+from holdfast.graph.mismatch import Mismatch, no_fields, pydantic_mismatch
 from holdfast.graph.values import deep_copied, durable, same_bytes
 
 __all__ = ["PydanticShape", "is_pydantic_model"]
@@ -56,7 +56,7 @@ class PydanticShape:
 
     def _keyed_by_name(self, given: Any) -> dict[str, Any]:
         if not isinstance(given, Mapping):
-            raise Mismatch("", f"expected a dict of fields, got {type(given).__name__}")
+            raise no_fields(given, self._type)
         named: dict[str, Any] = {}
         for key, value in cast(Mapping[Any, Any], given).items():
             name = self._aliases.get(key, key) if isinstance(key, str) else None

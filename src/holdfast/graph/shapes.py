@@ -15,7 +15,7 @@ from holdfast.graph.fields import (
     unknown_field,
     value_type_of,
 )
-from holdfast.graph.mismatch import Mismatch
+from holdfast.graph.mismatch import Mismatch, no_fields
 from holdfast.graph.values import converted, deep_copied, durable, is_durable_scalar, same_bytes
 
 __all__ = ["DictShape", "DurableState", "ObjectShape", "Shape", "TypedDictShape"]
@@ -89,7 +89,8 @@ class ObjectShape:
 
     def initial(self, given: Any) -> DurableState:
         if not isinstance(given, self._type):
-            given = self.typed(_changed_fields(given, self._named, before={}, objects=False))
+            fields = self._changed_fields(given, before={}, objects=False)
+            given = self.typed(fields)
         state = self._durable_contents(given, {})
         self.typed(state)
         return state
@@ -103,11 +104,14 @@ class ObjectShape:
         if isinstance(returned, self._type):
             changed = self._durable_contents(returned, before)
         else:
-            changed = _changed_fields(returned, self._named, before=before, objects=True)
+            changed = self._changed_fields(returned, before=before, objects=True)
         if self._has_post_init and changed:
             # Fields that are valid one by one may be invalid together.
             self.typed({**before, **changed})
         return changed
+
+    def _changed_fields(self, given: Any, *, before: DurableState, objects: bool) -> DurableState:
+        return _changed_fields(given, self._named, before=before, objects=objects, kind=self._type)
 
     def _durable_contents(self, given: Any, before: DurableState) -> DurableState:
         changed: DurableState = {}
@@ -160,11 +164,16 @@ class DictShape:
 
 
 def _changed_fields(
-    given: Any, fields: Mapping[str, Field], *, before: DurableState, objects: bool
+    given: Any,
+    fields: Mapping[str, Field],
+    *,
+    before: DurableState,
+    objects: bool,
+    kind: type | None = None,
 ) -> DurableState:
     """Return the durable form of the fields that differ from ``before``."""
     changed: DurableState = {}
-    for name, value in _mapping(given).items():
+    for name, value in _mapping(given, kind).items():
         field = fields.get(name)
         if field is None:
             raise unknown_field(name, fields)
@@ -175,7 +184,7 @@ def _changed_fields(
     return changed
 
 
-def _mapping(given: Any) -> Mapping[Any, Any]:
+def _mapping(given: Any, kind: type | None = None) -> Mapping[Any, Any]:
     if type(given) is dict or isinstance(given, Mapping):
         return cast(Mapping[Any, Any], given)
-    raise Mismatch("", f"expected a dict of fields, got {type(given).__name__}")
+    raise no_fields(given, kind)

@@ -99,9 +99,7 @@ class Tool(Generic[P, R]):
         record: Recording | None = None,
     ) -> None:
         if not callable(function):
-            raise InvalidRequest(
-                f"a tool must be a function, got {function!r:.80}", field="function"
-            )
+            raise InvalidRequest(_function_fault(function), field="function")
         self.function = function
         self.name = _name(function) if name is None else name
         if not _is_name(self.name):
@@ -259,6 +257,15 @@ def _is_module_function(function: Any) -> bool:
     if not isinstance(function, types.FunctionType):
         return False
     return "<" not in function.__qualname__  # neither a lambda nor a nested function
+
+
+def _function_fault(given: Any) -> str:
+    """Return what is wrong with a value in the place of a function; close a coroutine."""
+    if not inspect.iscoroutine(given):
+        return f"a tool must be a function, got {given!r:.80}: write ctx.call(function, arguments…)"
+    given.close()  # or Python would warn that it was never awaited
+    name = given.__name__
+    return f"a tool must be a function, got the coroutine {name}(…): write ctx.call({name}, …)"
 
 
 def _name(function: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 from holdfast.errors import HoldfastError, InvalidInput, InvalidResult, InvalidState
 from holdfast.graph.fields import unstorable_reasons, value_type_of
-from holdfast.graph.mismatch import Mismatch
+from holdfast.graph.mismatch import Mismatch, no_fields
 from holdfast.graph.state_codec import StateCodec, state_faults
 from holdfast.graph.values import converted, deep_copied
 
@@ -77,10 +77,7 @@ class ValueCodec:
                 f"the {what} does not match its type",
             )
         if not isinstance(stored, dict):
-            raise InvalidState(
-                f"the {what} does not match its type: expected a dict of fields, got "
-                f"{type(stored).__name__}"
-            )
+            raise InvalidState(f"the {what} does not match its type: {no_fields(stored)}")
         try:
             return self._fields.typed(cast(dict[str, Any], stored))
         except InvalidState as misfit:

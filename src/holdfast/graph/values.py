@@ -12,7 +12,13 @@ from typing import Any, cast
 
 import msgspec
 
-from holdfast.graph.mismatch import Mismatch, TooLarge, msgspec_mismatch, pydantic_mismatch
+from holdfast.graph.mismatch import (
+    Mismatch,
+    TooLarge,
+    msgspec_mismatch,
+    pydantic_mismatch,
+    type_for_people,
+)
 from holdfast.graph.value_sizes import LEVEL_MAX, OBJECT_TYPES, scan_value
 
 __all__ = [
@@ -147,9 +153,7 @@ def _encode_hook(value: Any) -> Any:
             return scalar(value)
     if isinstance(value, Mapping):
         return dict(cast(Mapping[Any, Any], value))
-    kind = type(value).__name__
-    article = "an" if kind[0] in "aeiouAEIOU" else "a"
-    raise TypeError(f"{article} {kind} has no durable form")
+    raise TypeError(f"{type_for_people(type(value))} has no durable form")
 
 
 def _decode_hook(kind: Any, value: Any) -> Any:

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any, Protocol, TypeVar, overload
 
+from holdfast.errors import InvalidGraph
 from holdfast.graph.graph import Graph
 from holdfast.graph.workflow_drawing import drawn_steps
 from holdfast.graph.workflow_program import WorkflowProgram
@@ -32,6 +33,8 @@ class AnyContext(Protocol):
         """Return a caller with options."""
         ...
 
+
+_LAMBDA = (lambda: None).__name__
 
 ContextT = TypeVar("ContextT", bound=AnyContext)
 # Of the function that becomes a workflow.
@@ -190,11 +193,21 @@ def workflow(
         )(_node_function(function, signature))
         return Workflow(function, graph, signature)
 
+    if isinstance(function, str):
+        raise InvalidGraph(
+            f"workflow must be given a function, or options by name, got {function!r:.80}: write "
+            f"@workflow(name={function!r:.80})"
+        )
     return decorate if function is None else decorate(function)
 
 
 def _name_of(function: Any) -> str:
     found = getattr(function, "__name__", None)
+    if found == _LAMBDA:
+        raise InvalidGraph(
+            "a workflow must have a name, and a lambda has none: write a function with def, or "
+            'pass name="…"'
+        )
     return found if isinstance(found, str) else type(function).__name__
 
 

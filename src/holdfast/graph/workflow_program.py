@@ -6,8 +6,9 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Self, cast
 
-from holdfast.errors import HoldfastError, InvalidGraph, InvalidState
+from holdfast.errors import HoldfastError, InvalidGraph, InvalidInput, InvalidState
 from holdfast.graph.graph import Graph
+from holdfast.graph.mismatch import type_for_people
 from holdfast.graph.node import Node
 from holdfast.graph.program import GraphProgram
 from holdfast.graph.value_codec import ValueCodec, value_faults
@@ -79,7 +80,15 @@ class WorkflowProgram(GraphProgram[InputT, ResultT]):
             input = parameter.default
         if parameter is None and input == {}:
             input = None
-        stored = self._codecs[0].stored_input(input)
+        try:
+            stored = self._codecs[0].stored_input(input)
+        except InvalidInput:
+            if input is not None:
+                raise
+            raise InvalidInput(
+                f"no input was given; workflow {self.name!r:.80} takes "
+                f"{type_for_people(self._types[0])}"
+            ) from None
         state = {} if parameter is None else {INPUT: stored}
         return Execution(state=state, seed=seed, node=self._plan.wiring.start)
 

@@ -45,7 +45,7 @@ def read_signature(function: Any, name: str) -> WorkflowSignature:
     if len(inputs) > 1 or len(contexts) > 1:
         raise InvalidGraph(
             f"workflow {name!r:.80} must take at most one input, and ctx after it, got ({shown}): "
-            f"put the values of the input into one class, such as {form}"
+            f"put the values of the input into one class, such as {form}{_context_hint(parameters)}"
         )
     if contexts and inputs and parameters[0] is contexts[0]:
         raise InvalidGraph(
@@ -119,6 +119,14 @@ def _parameters(function: Any, name: str) -> typing.Iterator[_Parameter]:
                 f"{only}parameter {shown}: write {form}"
             )
         yield parameter
+
+
+def _context_hint(parameters: list[_Parameter]) -> str:
+    """Return what to write if the second of two parameters is meant to be the context."""
+    if len(parameters) != 2 or any(_is_context(each) for each in parameters):
+        return ""
+    second = parameters[1].name
+    return f"; if {second} is the context, call it ctx, or annotate it as Context"
 
 
 def _is_context(parameter: _Parameter) -> bool:

@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.clock import Clock
 from holdfast.errors import InvalidRequest, ModelRefused
+from holdfast.graph.values import durable
 from holdfast.integrations.schema_samples import smallest_value
 from holdfast.model.invocation import (
     Answer,
@@ -26,8 +27,11 @@ from holdfast.records.prompt_hash import prompt_hash
 
 __all__ = ["Offline", "OfflineAnswer"]
 
-OfflineAnswer: TypeAlias = str | dict[str, Any] | ToolCall | Sequence[ToolCall] | Answer | Exception
-"""A scripted answer: a text, an object, tool calls, a complete answer, or an error to raise."""
+OfflineAnswer: TypeAlias = object
+"""A scripted answer: a text, tool calls, a complete answer, an error to raise, or a value.
+
+A value becomes JSON, for ``output=T``: a dict, or an object such as a ``T``.
+"""
 
 _WORDS = (
     "amber",
@@ -99,7 +103,9 @@ class Offline:
         given = await self._next_answer(request)
         if isinstance(given, Exception):
             raise given
-        answer = given if isinstance(given, Answer) else self._build_answer(request, given)
+        answer = (
+            cast(Answer, given) if isinstance(given, Answer) else self._build_answer(request, given)
+        )
         for word in _WORD.findall(answer.text):
             if self._clock is not None:
                 await self._clock.sleep(self._seconds_per_word)
@@ -110,23 +116,23 @@ class Offline:
     async def _next_answer(self, request: Request) -> OfflineAnswer:
         if self._answers is not None:
             given = self._answers(request)
-            return cast(OfflineAnswer, await given if inspect.isawaitable(given) else given)
+            return await given if inspect.isawaitable(given) else given
         if self._script is None:
             return _derived_answer(request)
         for given in self._script:
             return given
         raise ModelRefused(f"{self.name} has no further answer in its script", reason="script")
 
-    def _build_answer(self, request: Request, given: str | dict[str, Any] | Any) -> Answer:
+    def _build_answer(self, request: Request, given: Any) -> Answer:
         text, calls = "", ()
         if isinstance(given, str):
             text = given
-        elif isinstance(given, dict):
-            text = msgspec.json.encode(given).decode()
+        elif isinstance(given, ToolCall):
+            calls = (given,)
+        elif _are_tool_calls(given):
+            calls = tuple(cast(Sequence[ToolCall], given))
         else:
-            calls = (
-                (given,) if isinstance(given, ToolCall) else tuple(cast(Sequence[ToolCall], given))
-            )
+            text = msgspec.json.encode(durable(given)).decode()
         stop_reason: StopReason = "tool_calls" if calls else "end"
         output_tokens = _tokens(text.encode()) + sum(
             _tokens(msgspec.json.encode(call)) for call in calls
@@ -145,6 +151,12 @@ class Offline:
         )
 
 
+def _are_tool_calls(given: Any) -> bool:
+    if not isinstance(given, Sequence) or not given:
+        return False
+    return all(isinstance(each, ToolCall) for each in cast(Sequence[object], given))
+
+
 def _derived_answer(request: Request) -> OfflineAnswer:
     digest = prompt_hash(request)
     tools = {tool.name: tool for tool in request.tools}
@@ -153,7 +165,7 @@ def _derived_answer(request: Request) -> OfflineAnswer:
         chosen = tools.get(request.tool_choice or "", request.tools[0])
         return ToolCall(f"call_{digest.hex()}", chosen.name, smallest_value(chosen.parameters))
     if request.output is not None:
-        return cast(dict[str, Any], smallest_value(request.output))
+        return smallest_value(request.output)
     count = 6 + digest[0] % 10
     return " ".join(_WORDS[digest[index] % len(_WORDS)] for index in range(1, count))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -39,6 +40,13 @@ FailureHook: TypeAlias = Callable[[Run, AttemptFailure], Awaitable[object] | obj
 """The type of a hook that gets the row of a run and the attempt that failed."""
 
 
+_PARAMETERS = {
+    "on_pause": ("run",),
+    "on_failure": ("run", "failure"),
+    "on_end": ("run",),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hooks:
     """Functions, async or plain, that a process calls after something happened to a run.
@@ -58,9 +66,31 @@ class Hooks:
     """How long a call of a hook may take."""
 
     def __post_init__(self) -> None:
-        for name in ("on_pause", "on_failure", "on_end"):
+        for name in _PARAMETERS:
             hook = getattr(self, name)
             if hook is not None and not callable(hook):
                 raise InvalidRequest(f"{name} must be a function, got {hook!r:.80}", field=name)
+            if hook is not None:
+                _check_parameters(name, hook, _PARAMETERS[name])
         if not milliseconds_of(self.timeout, "timeout"):
             raise InvalidRequest("timeout must be more than 0 seconds, got 0", field="timeout")
+
+
+def _check_parameters(name: str, hook: Callable[..., object], passed: tuple[str, ...]) -> None:
+    """Check that a hook takes what it is called with.
+
+    Raises:
+        InvalidRequest: it takes another number of arguments.
+    """
+    try:
+        signature = inspect.signature(hook)
+    except (TypeError, ValueError):  # a builtin without a signature
+        return
+    try:
+        signature.bind(*passed)
+    except TypeError:
+        raise InvalidRequest(
+            f"{name} must take {len(passed)} positional argument{'s'[: len(passed) - 1]}, as in "
+            f"def {name}({', '.join(passed)}), got the parameters {signature}",
+            field=name,
+        ) from None

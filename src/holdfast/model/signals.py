@@ -67,8 +67,14 @@ def signal(name: str, type: Any = msgspec.UNSET) -> SignalName[Any]:
     ``Literal``, an enum, a dataclass, a TypedDict, a msgspec or pydantic model.
 
     Raises:
-        InvalidRequest: the type is a text, such as ``"bool"``.
+        InvalidRequest: the name is no text, or the type is one, such as ``"bool"``.
     """
+    if not isinstance(name, str):
+        raise InvalidRequest(
+            f"the name of a signal must be a text, got {name!r:.80}: write "
+            'signal("approved"), or signal("approved", type)',
+            field="name",
+        )
     if isinstance(type, str):
         raise InvalidRequest(
             f"the type of a signal must be a type such as bool, got the text {type!r:.80}",

@@ -33,7 +33,7 @@ class ThreadPool:
             StoreUnavailable: the machine has no threads left.
         """
         if self._closed:
-            raise StoreClosed(f"the {self._name} was used after it was closed")
+            raise StoreClosed(f"the {self._name} was used after its Holdfast was closed")
         if os.getpid() != self._process:
             # A fork copies this object but not its threads: the call would never run.
             raise StoreClosed(

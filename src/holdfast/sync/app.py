@@ -183,6 +183,7 @@ class Holdfast:
 
         Raises:
             InvalidName: an invalid id or tenant.
+            InvalidRequest: ``graph`` is no graph, for example its name.
         """
         self._portal.check()
         return RunHandle(self._portal, self._holdfast.run(id, tenant=tenant, graph=graph))

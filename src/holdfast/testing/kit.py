@@ -14,8 +14,10 @@ from holdfast.errors import InvalidRequest
 from holdfast.model.durations import Duration, milliseconds_of
 from holdfast.model.invocation import Model
 from holdfast.model.moments import Moment, moment_ms
+from holdfast.model.names import POOL_LABEL
 from holdfast.model.program import Program
 from holdfast.model.quota import Quota
+from holdfast.records.run_filter import RunFilter
 from holdfast.testing.activity import Activity, describe_threads, observe_activity
 from holdfast.testing.clock import KitClock
 from holdfast.testing.worker import KitHoldfast, KitWorker
@@ -96,6 +98,13 @@ class TestKit:
         """
         if not programs:
             raise InvalidRequest("serves needs at least one workflow or graph", field="programs")
+        for program in programs:
+            if not isinstance(program, Program):
+                raise InvalidRequest(
+                    f"programs must be workflows or graphs, got {program!r:.80}: pass each as an "
+                    "argument of its own, as in kit.serves(approve, refund)",
+                    field="programs",
+                )
         given = {"models": models, "quotas": quotas, "tasks": tasks}
         for name, value in given.items():
             if value is None:
@@ -122,15 +131,20 @@ class TestKit:
 
         Raises:
             NotSettled: something still goes on after ``timeout`` real seconds; the message says
-                which run, which node and which line.
+                which run, which node and which line. Or a run is ready, and no worker of the kit
+                serves its program.
         """
-        deadline = self._real.monotonic() + timeout
+        await self._settle(timeout)
+        await self._check_served()
+
+    async def _settle(self, seconds_max: float) -> None:
+        deadline = self._real.monotonic() + seconds_max
         await self._finish_starts()
         while True:
             before = self._count_writes(), self.clock.now_ms()
             for worker in self._running():
                 worker.poll_now()
-            await self._quiesce(deadline, timeout)
+            await self._quiesce(deadline, seconds_max)
             if (self._count_writes(), self.clock.now_ms()) == before:
                 return
 
@@ -155,7 +169,7 @@ class TestKit:
                     f"the time to skip was not over after {timeout:g} real seconds; the clock "
                     f"shows {self.clock.now.isoformat()}. Does a run sleep and wake in a loop?"
                 )
-            await self.settled(timeout=max(left, 1.0))
+            await self._settle(max(left, 1.0))
             if last_due_ms is None:
                 # A wait that began after such a moment ends after end_ms, and within the duration.
                 last_due_ms = self.clock.now_ms() + skipped_ms
@@ -247,6 +261,24 @@ class TestKit:
         self._moments_ms += passing_ms
         self.clock.move_to(self.clock.now_ms() + passing_ms)
         return True
+
+    async def _check_served(self) -> None:
+        """Check that a worker serves each run that is ready.
+
+        Raises:
+            NotSettled: no worker serves one.
+        """
+        ready = await self._opened().list(RunFilter(status="ready"))
+        running = self._running()
+        for run in ready.runs:
+            pool = run.labels.get(POOL_LABEL)
+            if not any(worker.serves(run.graph, pool) for worker in running):
+                into = "" if pool is None else f", pools=[{pool!r}]"
+                where = "" if pool is None else f" in pool {pool!r}"
+                raise NotSettled(
+                    f"run {run.id!r} is ready, and no worker of the kit serves {run.graph!r}"
+                    f"{where}: write kit.serves({run.graph}{into}), or pass it to TestKit(…)"
+                )
 
     def _describe(self, timeout_seconds: float) -> str:
         busy = observe_activity(self.clock.list_sleepers()).busy

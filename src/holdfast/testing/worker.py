@@ -39,6 +39,10 @@ class KitWorker(Worker):
         """Whether it was started, and neither stopped nor killed."""
         return self._heartbeat_task is not None and not self.draining
 
+    def serves(self, graph: str, pool: str | None) -> bool:
+        """Return whether it claims runs of this graph in this pool."""
+        return graph in self._programs and pool in tuple(self._options.pools)
+
     @property
     def busy_threads(self) -> int:
         """How many threads run code of its nodes and calls."""

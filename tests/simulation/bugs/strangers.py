@@ -25,10 +25,10 @@ def a_run_handed_to_another_user(patch: pytest.MonkeyPatch) -> None:
     """The id and the input are compared, and the user is not."""
     same_run = starting.check_same_run
 
-    def heedless(item: Mapping[str, Any], hash: bytes, run: Any, *, user: Any) -> Any:
+    def heedless(item: Mapping[str, Any], hash: bytes, run: Any, *, graph: str, user: Any) -> Any:
         standing = head_of(item).user
         owner = None if standing is None else UserHash(standing, standing)
-        return same_run(item, hash, run, user=owner)
+        return same_run(item, hash, run, graph=graph, user=owner)
 
     patch.setattr(starting, "check_same_run", heedless)
 
@@ -37,11 +37,11 @@ def a_run_handed_to_another_user(patch: pytest.MonkeyPatch) -> None:
 def no_user_is_like_any_user(patch: pytest.MonkeyPatch) -> None:
     same_run = starting.check_same_run
 
-    def heedless(item: Mapping[str, Any], hash: bytes, run: Any, *, user: Any) -> Any:
+    def heedless(item: Mapping[str, Any], hash: bytes, run: Any, *, graph: str, user: Any) -> Any:
         standing = head_of(item).user
         if user is None and standing is not None:
             user = UserHash(standing, standing)
-        return same_run(item, hash, run, user=user)
+        return same_run(item, hash, run, graph=graph, user=user)
 
     patch.setattr(starting, "check_same_run", heedless)
 

@@ -121,8 +121,8 @@ class RunLauncher:
         prepared = await starting.prepare_input(self._kernel, graph, input, request.session)
         if prepared.input_hash != in_memory.input_hash or not same_user:
             raise AlreadyExists(
-                f"a run {request.run.id!r} is being started with another input, in another session "
-                "or for another user"
+                f"a run {request.run.id!r} is being started by another graph, with another input, "
+                "in another session or for another user"
             )
         return await self._await_acknowledged(request.run, graph, in_memory)
 
@@ -132,7 +132,9 @@ class RunLauncher:
         try:
             outcome = await in_memory.wait()
         except RunExists as stood:
-            starting.check_same_run(stood.item, in_memory.input_hash, run, user=in_memory.user)
+            starting.check_same_run(
+                stood.item, in_memory.input_hash, run, graph=graph.name, user=in_memory.user
+            )
             outcome = None
         return LaunchedRun(run, graph, outcome)
 

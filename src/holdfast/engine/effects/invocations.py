@@ -153,8 +153,8 @@ async def invoke_models(
         if needs.complete and name not in needs.models:
             declared = ", ".join(sorted(needs.models)) or "none"
             raise UnknownModel(
-                f"the graph does not declare model {name!r:.80}: add it to Graph(models=…); "
-                f"declared models: {declared}"
+                f"the graph does not declare model {name!r:.80}: add it to Graph(models=…) or "
+                f"@workflow(models=…); declared models: {declared}"
             )
         if name not in models:
             if not is_model_name(name):
@@ -191,7 +191,7 @@ def _model_call(
         invocation.messages,
         tools=invocation.tools,
         tool_choice=invocation.tool_choice,
-        output=None if invocation.output is None else schema_of(invocation.output),
+        output=None if invocation.output is None else _output_schema(invocation.output),
         **params,
     )
     key = invocation.key if invocation.key is None or not number else f"{invocation.key}.{number}"
@@ -370,3 +370,13 @@ def _judged_answer(answer: Answer, invocation: Invocation) -> Answer:
             field="check",
         )
     return msgspec.structs.replace(answer, passed=passed)
+
+
+def _output_schema(output: Any) -> dict[str, Any]:
+    if isinstance(output, str):
+        raise InvalidRequest(
+            f"output must be a type, got the text {output!r:.80}: pass the class itself, without "
+            "quotes",
+            field="output",
+        )
+    return schema_of(output)

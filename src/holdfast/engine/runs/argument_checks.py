@@ -22,6 +22,7 @@ from holdfast.records.run_filter import RunFilter
 
 __all__ = [
     "LIMIT_MAX",
+    "check_program",
     "positive_ms",
     "takes_run_filter",
     "validated_age_ms",
@@ -181,6 +182,18 @@ def validated_keep_answers(keep_answers: object, *, from_node: str | None) -> bo
             field="keep_answers",
         )
     return keep_answers
+
+
+def check_program(graph: object) -> None:
+    """Check that a value is a graph or a workflow.
+
+    Raises:
+        InvalidRequest: it is something else, for example the name of a graph.
+    """
+    if not isinstance(graph, Program):
+        raise InvalidRequest(
+            f"graph must be a Graph or a @workflow, got {graph!r:.80}", field="graph"
+        )
 
 
 def validated_on_busy(on_busy: OnBusy | None, session: str | None) -> OnBusy:

@@ -220,9 +220,10 @@ async def start_prepared(
         if request.parent is not None:
             # A node that runs again may pass another input; the first one counts.
             return StartResult(head_of(existing.item), None)
-        return StartResult(
-            check_same_run(existing.item, prepared.input_hash, request.run, user=user), None
+        current = check_same_run(
+            existing.item, prepared.input_hash, request.run, graph=graph.name, user=user
         )
+        return StartResult(current, None)
     if head.status == "promoted":
         return StartResult(head, None)
     return StartResult(head, _new_run(head, prepared))
@@ -245,9 +246,10 @@ async def start_in_memory(
     user = await hash_requested_user(kernel, request)
     current = await kernel.heads.get(request.run.head)
     if current is not None and not is_past_ttl(current, kernel.clock.now_ms()):
-        return StartResult(
-            check_same_run(current, prepared.input_hash, request.run, user=user), None
+        existing = check_same_run(
+            current, prepared.input_hash, request.run, graph=graph.name, user=user
         )
+        return StartResult(existing, None)
     head = await _build_head(kernel, graph, request, prepared, user, generation="", owner=owner)
     loaded = _new_run(head, prepared)
     loaded.in_memory = InMemoryRun(prepared.packed, prepared.input_hash, user)
@@ -308,15 +310,20 @@ async def hash_requested_user(kernel: Kernel, request: StartRequest) -> UserHash
 
 
 def check_same_run(
-    item: Mapping[str, Any], hash: bytes, run: RunKey, *, user: UserHash | None
+    item: Mapping[str, Any], hash: bytes, run: RunKey, *, graph: str, user: UserHash | None
 ) -> Head:
-    """Return the existing row of a run, if it has the same input and user.
+    """Return the existing row of a run, if it has the same graph, input and user.
 
     Raises:
-        AlreadyExists: it has another input or user.
+        AlreadyExists: it has another graph, input or user.
     """
     current = head_of(item)
     same_user = current.user is None if user is None else user.matches(current.user)
+    if current.graph != graph and current.input_hash != hash:
+        raise AlreadyExists(
+            f"run {run.id!r} exists, and is a run of {current.graph!r}, not of {graph!r}: an id "
+            "belongs to one run, of one workflow or graph; pass another id"
+        ) from None
     if current.input_hash != hash or not same_user:
         raise AlreadyExists(
             f"run {run.id!r} of graph {current.graph!r} exists, and was started with another "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any, TypedDict, cast
 
 import msgspec
@@ -11,7 +12,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.model.durations import Duration, seconds_of
 from holdfast.model.names import validated_pool
 
-__all__ = ["WorkerKeywords", "WorkerOptions"]
+__all__ = ["WorkerKeywords", "WorkerOptions", "worker_options"]
 
 
 _COUNT_MAX = 1_000_000
@@ -75,6 +76,25 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def hold_seconds(self) -> float:
         return seconds_of(self.hold, "hold")
+
+
+def worker_options(given: WorkerKeywords) -> WorkerOptions:
+    """Return the options that were given by name.
+
+    Raises:
+        InvalidRequest: there is no such option, or a value is invalid.
+    """
+    known = WorkerOptions.__struct_fields__
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            meant = f"; did you mean {near[0]!r}?" if near else "."
+            raise InvalidRequest(
+                f"a worker has no such option: {name!r:.80}{meant} The options are: "
+                + ", ".join(known),
+                field=name[:80],
+            )
+    return WorkerOptions(**given)
 
 
 def _admitted_pools(pools: Any) -> tuple[str | None, ...]:

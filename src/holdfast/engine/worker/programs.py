@@ -61,6 +61,12 @@ class Programs:
 
 
 def _listed(graphs: Any) -> Iterable[Program]:
+    if isinstance(graphs, Program):
+        raise InvalidRequest(
+            f"graphs must be a list, got {graphs.name!r:.80} alone: put it into a list, as in "
+            f"hf.worker([{graphs.name:.80}])",
+            field="graphs",
+        )
     if not isinstance(graphs, Iterable):
         raise InvalidRequest(f"graphs must be a list of graphs, got {graphs!r:.80}", field="graphs")
     return graphs  # pyright: ignore[reportUnknownVariableType]

@@ -212,7 +212,7 @@ class DynamoEngine:
     @contextmanager
     def _track_operation(self) -> Generator[None]:
         if self._closed:
-            raise StoreClosed(f"the table {self._table!r} was used after it was closed")
+            raise StoreClosed(f"the table {self._table!r} was used after its Holdfast was closed")
         self._bind_loop()
         self._in_flight += 1
         try:
