@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Self, cast
 
-from holdfast.errors import HoldfastError, InvalidGraph, InvalidState
+from holdfast.errors import HoldfastError, InvalidGraph, InvalidResult, InvalidState
 from holdfast.graph.graph import Graph
+from holdfast.graph.lost_types import check_kept_type
+from holdfast.graph.mismatch import Mismatch
 from holdfast.graph.node import Node
 from holdfast.graph.program import GraphProgram
 from holdfast.graph.value_codec import ValueCodec, value_faults
@@ -97,6 +100,12 @@ class WorkflowProgram(GraphProgram[InputT, ResultT]):
         Raises:
             InvalidResult: the result does not fit its type, or cannot be stored.
         """
+        if self._types[1] is Any and not self._names_result:
+            remedy = f"annotate the result, def {self._function.__name__}(…) -> {{type}}"
+            try:
+                check_kept_type(returned, remedy=remedy)
+            except Mismatch as lost:
+                raise InvalidResult(f"the result is {lost}") from None
         return {RESULT: self._codecs[1].stored_result(returned)}
 
     def unreturned_changes(
@@ -161,6 +170,11 @@ class WorkflowProgram(GraphProgram[InputT, ResultT]):
         """The types of input and result, resolved late: the function may be above its types."""
         given, returned = resolved_types(self._function, self._signature)
         return type(None) if self._signature.input is None else given, returned
+
+    @functools.cached_property
+    def _names_result(self) -> bool:
+        empty = inspect.Signature.empty
+        return inspect.signature(self._function).return_annotation is not empty
 
     @functools.cached_property
     def _codecs(self) -> tuple[ValueCodec, ValueCodec]:
