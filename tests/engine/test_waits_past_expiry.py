@@ -65,8 +65,9 @@ async def test_a_seven_day_approval_works_under_the_default_expiry(either: House
         await either.quiet(worker)
         row = await run.get()
         assert row.due_at == row.expires_at
-        assert row.waits[0].deadline_ms is not None
-        assert row.waits[0].deadline_ms >= started_ms + 7 * 24 * HOUR * 1000
+        stored_ms = (await item_of_head(hf, "doc-42"))["waits"][0]["until_ms"]
+        assert stored_ms >= started_ms + 7 * 24 * HOUR * 1000
+        assert row.waits[0].deadline_ms == round(row.expires_at.timestamp() * 1000)
         await either.move(7 * 24 * HOUR - 0.001, worker)
         assert (await run.get()).status == "waiting"
         await either.move(0.001 + 0.2, worker)
@@ -114,10 +115,13 @@ async def test_an_extension_gives_the_wait_its_time_back(either: House) -> None:
     async with either.worker(hf, one(asks)) as worker:
         run = await hf.start(one(asks), id="doc-42", expires=HOUR)
         await either.quiet(worker)
-        (wait,) = (await run.get()).waits
+        row = await run.get()
+        assert row.waits[0].deadline_ms == round(row.expires_at.timestamp() * 1000)
+        assert tuple((await run.waits()).waits) == row.waits
         await client.run("doc-42").extend(days(50))
         row = await run.get()
-        assert row.waits == (wait,)
+        (wait,) = row.waits
+        assert wait.deadline_ms == wait.since_ms + 30 * 24 * HOUR * 1000
         assert row.due_at is not None
         assert row.due_at.timestamp() * 1000 == wait.deadline_ms
         await either.move(2 * HOUR, worker)

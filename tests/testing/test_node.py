@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Context, Graph, Retry, days, hours, signal, timer, tool
+from holdfast import Context, Graph, Retry, days, hours, signal, timer, tool, workflow
 from holdfast.errors import (
     CallFailed,
     InvalidInput,
@@ -259,6 +259,28 @@ async def test_the_rules_for_waits_are_those_of_a_run() -> None:
     graph.node(node)
     with pytest.raises(UnknownSignal):
         await graph.run_node("node", Order(), ctx=FakeContext(signals={"go": [1]}))
+
+
+async def test_a_test_may_have_a_timeout_around_all() -> None:
+    """Nothing pauses in a FakeContext, so only a timeout of the node's own code is a mistake."""
+
+    async def node(order: Order, ctx: Context) -> dict[str, bool]:
+        return {"approved": await ctx.wait(signal("go"))}
+
+    @workflow
+    async def approve(order: Order, ctx: Context) -> Any:
+        return await ctx.wait(signal("go"))
+
+    async with asyncio.timeout(60):
+        assert (await run(node, FakeContext(signals={"go": [True]}))).approved
+        assert await approve(Order(), FakeContext(signals={"go": [7]})) == 7
+        with pytest.raises(NotProvided, match="waits for 'go'"):
+            await run(node, FakeContext())
+        with pytest.raises(NotProvided, match="waits for 'go'"):
+            await approve(Order(), FakeContext())
+    ctx = FakeContext(signals={"go": [True]})
+    assert (await asyncio.wait_for(run(node, ctx), 60)).approved
+    assert await asyncio.wait_for(approve(Order(), FakeContext(signals={"go": [7]})), 60) == 7
 
 
 # --- models and children --------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import enum
 import functools
 import inspect
@@ -23,6 +24,7 @@ from typing import (
 import msgspec
 
 from holdfast.errors import InvalidRequest
+from holdfast.graph.lost_types import has_fields
 from holdfast.graph.node import AnyFunction, is_sync_function
 from holdfast.graph.values import is_durable_scalar
 from holdfast.model.arguments import Recording, validated_recording
@@ -40,6 +42,7 @@ __all__ = [
     "contract_of",
     "done",
     "tool",
+    "untyped",
 ]
 
 P = ParamSpec("P")
@@ -150,11 +153,16 @@ class Tool(Generic[P, R]):
     @functools.cached_property
     def returns(self) -> Any:
         """The annotated return type; Any if there is none."""
-        try:
-            kind = get_type_hints(self.function).get("return", Any)
-        except Exception:  # names that exist only for type checkers
-            return Any
-        return Any if kind is type(None) or isinstance(kind, TypeVar) else kind
+        return self._result[0]
+
+    @functools.cached_property
+    def remedy(self) -> str | None:
+        """What to write so that the return type is known; None if it is annotated."""
+        return self._result[1]
+
+    @functools.cached_property
+    def _result(self) -> tuple[Any, str | None]:
+        return _result_type(self.function)
 
     def __repr__(self) -> str:
         return f"<tool {self.name!r}>"
@@ -244,6 +252,16 @@ def contract_of(function: Any) -> Tool[..., Any]:
     return Tool(cast(AnyFunction, function))
 
 
+def untyped(function: Any) -> Tool[..., Any]:
+    """Return the contract of a function for a caller who needs only the stored form of results."""
+    contract = contract_of(function)
+    if contract.remedy is None:
+        return contract
+    contract = copy.copy(contract)
+    contract.remedy = None
+    return contract
+
+
 @functools.lru_cache(maxsize=_CACHED_TOOLS_MAX)
 def _default_contract(function: AnyFunction) -> Tool[..., Any]:
     return Tool(function)
@@ -273,6 +291,30 @@ def _name(function: Any) -> str:
         function = function.func
     name = getattr(function, "__qualname__", type(function).__qualname__)
     return str(name).replace("<locals>.", "")[-_NAME_CHARS_MAX:]
+
+
+def _result_type(function: Any) -> tuple[Any, str | None]:
+    """Return the annotated return type, and what to write if there is none."""
+    while isinstance(function, functools.partial):
+        function = cast(Any, function).func
+    if inspect.isclass(function):
+        return (function if has_fields(function) else Any), None
+    if not inspect.isroutine(function) and not hasattr(function, "__wrapped__"):
+        function = type(function).__call__
+    name = str(getattr(function, "__name__", "fetch"))
+    try:
+        hints = get_type_hints(function)
+    except Exception:  # names that exist only for type checkers
+        return Any, (
+            f"the annotation of {name} names a type that is not found: define the type in the "
+            "module of the function, outside of other functions"
+        )
+    if "return" in hints:
+        kind = hints["return"]
+        return (Any if kind is type(None) or isinstance(kind, TypeVar) else kind), None
+    if name == "<lambda>":
+        return Any, "call a function with an annotation, def fetch(…) -> {type}, and no lambda"
+    return Any, f"annotate the result, def {name}(…) -> {{type}}"
 
 
 def _is_name(name: object) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Self, cast
 
-from holdfast.errors import HoldfastError, InvalidGraph, InvalidInput, InvalidState
+from holdfast.errors import HoldfastError, InvalidGraph, InvalidInput, InvalidResult, InvalidState
 from holdfast.graph.graph import Graph
-from holdfast.graph.mismatch import type_for_people
+from holdfast.graph.lost_types import check_kept_type
+from holdfast.graph.mismatch import Mismatch, type_for_people
 from holdfast.graph.node import Node
 from holdfast.graph.program import GraphProgram
 from holdfast.graph.value_codec import ValueCodec, value_faults
@@ -106,6 +108,12 @@ class WorkflowProgram(GraphProgram[InputT, ResultT]):
         Raises:
             InvalidResult: the result does not fit its type, or cannot be stored.
         """
+        if self._types[1] is Any and not self._names_result:
+            remedy = f"annotate the result, def {self._function.__name__}(…) -> {{type}}"
+            try:
+                check_kept_type(returned, remedy=remedy)
+            except Mismatch as lost:
+                raise InvalidResult(f"the result is {lost}") from None
         return {RESULT: self._codecs[1].stored_result(returned)}
 
     def unreturned_changes(
@@ -170,6 +178,11 @@ class WorkflowProgram(GraphProgram[InputT, ResultT]):
         """The types of input and result, resolved late: the function may be above its types."""
         given, returned = resolved_types(self._function, self._signature)
         return type(None) if self._signature.input is None else given, returned
+
+    @functools.cached_property
+    def _names_result(self) -> bool:
+        empty = inspect.Signature.empty
+        return inspect.signature(self._function).return_annotation is not empty
 
     @functools.cached_property
     def _codecs(self) -> tuple[ValueCodec, ValueCodec]:

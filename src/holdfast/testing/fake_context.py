@@ -14,6 +14,7 @@ from holdfast.engine.effects.call_options import CallOptions
 from holdfast.engine.effects.calls import Calls
 from holdfast.engine.execution.blocking_context import BlockingContext
 from holdfast.engine.execution.context import Child, Context
+from holdfast.engine.execution.outer_timeouts import outer_timeout
 from holdfast.errors import InvalidRequest
 from holdfast.graph.node import Node, function_identity
 from holdfast.graph.tool import Tool, contract_of
@@ -167,6 +168,8 @@ class FakeContext(Context):
         """Return the context as the node gets it; it blocks if the node is a plain function."""
         visit = self._begin_visit(program, node.name)
         visit.may_wait = node.pausable != "no"
+        # A timeout of the test around the whole node is no mistake of the node.
+        visit.finds_timeouts = outer_timeout(visit.call_ids.task, None) is None
         return self._blocking(self, self._visit) if node.is_sync else self
 
     async def leave_node(self) -> None:

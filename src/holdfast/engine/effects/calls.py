@@ -23,6 +23,7 @@ from holdfast.errors import (
     NotDone,
     ResultTooLarge,
 )
+from holdfast.graph.lost_types import check_kept_type
 from holdfast.graph.mismatch import Mismatch, TooLarge
 from holdfast.graph.tool import Tool
 from holdfast.graph.values import converted, deep_copied
@@ -191,6 +192,8 @@ class Calls:
                 )
             if request.tool.takes_context:
                 await self._host.requests.check_finished(request.tool.name, within=f"{call}>")
+            if request.tool.returns is Any and request.tool.remedy is not None:
+                check_kept_type(value, remedy=request.tool.remedy)
             charged = request.price.charged(value)
             charged.result = await self._host.to_durable(charged.result)
         except PermitUnavailable as later:

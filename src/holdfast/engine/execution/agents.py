@@ -19,7 +19,7 @@ from holdfast.engine.execution.context import Context
 from holdfast.errors import CallFailed, InvalidArguments, InvalidRequest, TurnsSpent
 from holdfast.graph import Graph
 from holdfast.graph.schemas import ConvertArguments, tool_of
-from holdfast.graph.tool import Tool
+from holdfast.graph.tool import Tool, untyped
 from holdfast.graph.tool import contract_of as contract_of
 from holdfast.graph.values import durable
 from holdfast.model.invocation import Answer, ToolCall, ToolSpec, Usage
@@ -151,7 +151,7 @@ class Agent(Generic[ValueT]):
             if call.malformed:
                 raise InvalidArguments(f"this is not a JSON object: {call.malformed:.200}")
             arguments = known.convert(call.arguments)
-            result = await ctx.call(known.tool, **arguments)
+            result = await ctx.call(untyped(known.tool), **arguments)
         except (InvalidArguments, CallFailed) as error:
             # The model may correct the call, or try another way.
             return _tool_message(call, str(error), error=True)

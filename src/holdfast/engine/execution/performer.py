@@ -26,6 +26,7 @@ from holdfast.engine.kernel.offload import LARGE_BYTES, fits_event_loop
 from holdfast.errors import CallFailed, NodeError, NodeTimedOut, NotPausable, UnknownTask
 from holdfast.graph.function_program import FunctionProgram
 from holdfast.graph.node import Node
+from holdfast.graph.tool import untyped
 from holdfast.graph.value_sizes import estimated_size
 from holdfast.model.decision import Raised, Returned
 from holdfast.model.durations import duration_text
@@ -149,7 +150,7 @@ async def _invoke_task(
     caller = context_of(visit).with_options(
         timeout=_duration(effect.timeout_ms), heartbeat=_duration(effect.heartbeat_ms)
     )
-    return await caller.call(task, *effect.args, **effect.kwargs)
+    return await caller.call(untyped(task), *effect.args, **effect.kwargs)
 
 
 async def _wait_until(

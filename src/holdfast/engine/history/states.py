@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from holdfast.engine.history.cursors import EventCursor
 from holdfast.engine.history.events import read_head_with_journal, reread_head
+from holdfast.engine.history.views import shown_waits
 from holdfast.engine.journal.reader import (
     JournalPoint,
     load_input,
@@ -24,7 +25,7 @@ from holdfast.model.function_state import input_value
 from holdfast.model.program import Program
 from holdfast.model.run import WaitPage
 from holdfast.model.signals import is_open_wait
-from holdfast.model.wait import Wait, with_group_about
+from holdfast.model.wait import Wait
 from holdfast.records.head import ROW_ABOUT_BYTES_MAX, ROW_WAITS_MAX, Head
 from holdfast.records.keys import RunKey
 
@@ -89,7 +90,7 @@ async def read_waits(kernel: Kernel, run: RunKey, *, limit: int, cursor: str | N
         found = [wait for wait in found if is_open_wait(wait, execution)]
     # A wait may be in both the row and the journal.
     known = {_order(wait): wait for wait in found}
-    waits = with_group_about([wait for _, wait in sorted(known.items())])
+    waits = shown_waits([wait for _, wait in sorted(known.items())], head)
     following = [wait for wait in waits if after is None or _order(wait) > after]
     page = following[:limit]
     return WaitPage(page, _cursor(page[-1]) if len(following) > limit else None)

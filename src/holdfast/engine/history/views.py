@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -27,6 +27,7 @@ __all__ = [
     "run_entry_of",
     "run_of",
     "shown_entry",
+    "shown_waits",
 ]
 
 # Reasons for which a worker released a run.
@@ -61,7 +62,7 @@ def _build_run(head: Head, user: str | None, now_ms: int) -> Run:
         user=user,
         node=head.node,
         reason=_reason(head, status),
-        waits=_shown_waits(head),
+        waits=shown_waits(head.waits, head) if head.is_paused else (),
         due_at=None if due_ms is None else utc_datetime(due_ms),
         owner=head.owner,
         # Ended rows keep the number that holds after a retry.
@@ -95,8 +96,18 @@ def _reason(head: Head, status: Status) -> str | None:
     return None
 
 
-def _shown_waits(head: Head) -> tuple[Wait, ...]:
-    return with_group_about(head.waits) if head.is_paused else ()
+def shown_waits(waits: Sequence[Wait], head: Head) -> tuple[Wait, ...]:
+    """Return waits of a run as callers see them: none lasts longer than the run.
+
+    The stored deadlines stay, so an extension of the run gives the waits their time back.
+    """
+    expires_ms = head.expires_ms
+    return tuple(
+        msgspec.structs.replace(wait, deadline_ms=expires_ms)
+        if wait.deadline_ms is not None and wait.since_ms < expires_ms < wait.deadline_ms
+        else wait
+        for wait in with_group_about(waits)
+    )
 
 
 def shown_entry(entry: RunEntry, item: Mapping[str, Any], *, now_ms: int) -> RunEntry:
