@@ -56,11 +56,12 @@ def has_fields(kind: Any) -> bool:
     return any(hasattr(kind, mark) for mark in _FIELD_MARKS)
 
 
-def _stored_form(kind: type) -> str | None:
+def _stored_form(kind: type[Any]) -> str | None:
     """Return as what values of a type come back, if their type would be lost."""
     if has_fields(kind):
         return "dict"
-    if issubclass(kind, set | frozenset) or (issubclass(kind, tuple) and hasattr(kind, "_fields")):
+    is_named_tuple = hasattr(kind, "_fields") and issubclass(kind, tuple)
+    if is_named_tuple or issubclass(kind, set | frozenset):
         return "list"
     return None
 

@@ -36,7 +36,7 @@ __all__ = [
     "UNKNOWN",
     "VOID",
     "Done",
-    "NotDone",
+    "ProbeVerdict",
     "ProbeFinding",
     "Tool",
     "contract_of",
@@ -59,7 +59,7 @@ class Done(msgspec.Struct, frozen=True):
     result: Any = None
 
 
-class NotDone(enum.Enum):
+class ProbeVerdict(enum.Enum):
     """The findings of a probe that a call was not carried out, or that it cannot tell."""
 
     VOID = "void"
@@ -69,14 +69,14 @@ class NotDone(enum.Enum):
         return self.name
 
 
-VOID: Final = NotDone.VOID
+VOID: Final = ProbeVerdict.VOID
 """The finding of a probe that a call was not carried out and never will be.
 
 The probe has invalidated the idempotency key."""
-UNKNOWN: Final = NotDone.UNKNOWN
+UNKNOWN: Final = ProbeVerdict.UNKNOWN
 """The finding of a probe that it cannot tell. A person has to resolve the call."""
 
-ProbeFinding: TypeAlias = Done | NotDone
+ProbeFinding: TypeAlias = Done | ProbeVerdict
 """What a probe returns: ``done(result)``, `VOID` or `UNKNOWN`."""
 
 
