@@ -29,7 +29,7 @@ from holdfast.graph import (
 from holdfast.graph.chooser_targets import Chooser
 from holdfast.graph.node import Reference
 from holdfast.graph.node_decorator import NodeDecorator
-from holdfast.graph.tool import UNKNOWN, VOID, Done, ProbeVerdict, ProbeFinding, Tool, done, tool
+from holdfast.graph.tool import UNKNOWN, VOID, Done, ProbeFinding, ProbeVerdict, Tool, done, tool
 from holdfast.handle import RunHandle
 from holdfast.model.arguments import Recording
 from holdfast.model.budget import Budget, BudgetLimits
@@ -112,7 +112,6 @@ __all__ = [
     "Moment",
     "Node",
     "NodeDecorator",
-    "ProbeVerdict",
     "OnBusy",
     "OnExhausted",
     "OnFailure",
@@ -120,6 +119,7 @@ __all__ = [
     "Pausable",
     "PayloadLimits",
     "ProbeFinding",
+    "ProbeVerdict",
     "Program",
     "QuestionOptions",
     "Quota",

@@ -23,7 +23,7 @@ _FIELD_MARKS = (
 )
 
 
-def check_kept_type(value: Any, *, remedy: str) -> None:
+def check_kept_type(value: object, *, remedy: str) -> None:
     """Check that a value, and what it directly contains, is of types that are stored as they are.
 
     ``remedy`` says what to write, with ``{type}`` in place of the type.
@@ -31,10 +31,11 @@ def check_kept_type(value: Any, *, remedy: str) -> None:
     Raises:
         Mismatch: the value would come back as a dict or a list.
     """
-    if type(value) in _PLAIN:
+    own: type = type(value)
+    if own in _PLAIN:
         return
-    if form := _stored_form(type(value)):
-        name = type(value).__name__
+    if form := _stored_form(own):
+        name = own.__name__
         raise Mismatch(
             "",
             f"{_with_article(name)}, which would come back as a {form}, because no annotation "
@@ -42,7 +43,7 @@ def check_kept_type(value: Any, *, remedy: str) -> None:
         )
     for kind in set(map(type, _elements(value))) - _PLAIN:
         if form := _stored_form(kind):
-            holder, name = type(value).__name__, kind.__name__
+            holder, name = own.__name__, kind.__name__
             shown = f"{holder}[str, {name}]" if isinstance(value, Mapping) else f"{holder}[{name}]"
             raise Mismatch(
                 "",
@@ -56,17 +57,15 @@ def has_fields(kind: Any) -> bool:
     return any(hasattr(kind, mark) for mark in _FIELD_MARKS)
 
 
-def _stored_form(kind: type[Any]) -> str | None:
+def _stored_form(kind: type) -> str | None:
     """Return as what values of a type come back, if their type would be lost."""
     if has_fields(kind):
         return "dict"
     is_named_tuple = hasattr(kind, "_fields") and issubclass(kind, tuple)
-    if is_named_tuple or issubclass(kind, set | frozenset):
-        return "list"
-    return None
+    return "list" if is_named_tuple or issubclass(kind, set | frozenset) else None
 
 
-def _elements(value: Any) -> Collection[Any]:
+def _elements(value: object) -> Collection[Any]:
     if isinstance(value, dict):
         return cast(dict[Any, Any], value).values()
     return cast(Collection[Any], value) if isinstance(value, list | tuple) else ()

@@ -40,6 +40,8 @@ class CallIds:
     def __init__(self) -> None:
         """Make the current task, which runs the node, the root scope."""
         self._root = _CallScope(self, "")
+        self.asked: set[str] = set()
+        """The calls that the node asked for since it began to run, with their ids."""
         # The calls that are being made, and the tasks that wait for all of them to end.
         self._active: set[str] = set()
         self._idle_waiters: list[asyncio.Future[None]] = []

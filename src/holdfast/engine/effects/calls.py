@@ -77,7 +77,9 @@ class Calls:
 
     def next_id(self, name: str, key: str | None) -> str:
         """Return the identity of the next call; use it before awaiting anything."""
-        return self._call_ids.next_id(name) if key is None else f"={admitted_key(key)}"
+        call = self._call_ids.next_id(name) if key is None else f"={admitted_key(key)}"
+        self._call_ids.asked.add(call)
+        return call
 
     async def call(self, call: str, request: CallRequest) -> Any:
         """Return the result of a call, from its record if there is one.

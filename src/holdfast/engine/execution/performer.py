@@ -18,6 +18,7 @@ from holdfast.clock import Clock
 from holdfast.engine.execution.blocking_context import BlockingContext, context_of
 from holdfast.engine.execution.journal_session import JournalConflict
 from holdfast.engine.execution.node_threads import NodeThreads
+from holdfast.engine.execution.unasked_calls import warn_of_unasked_calls
 from holdfast.engine.execution.unreturned_changes import warn_of_unreturned_changes
 from holdfast.engine.execution.visit import Paused, Visit, VisitClosed
 from holdfast.engine.execution.visit_resources import await_worker_with
@@ -118,6 +119,7 @@ async def _run_node(effect: Effect, program: Program, execution: Execution, visi
         state = await visit.run_in_thread(program.enter, execution, visit.branch)
     value = await _call_with_timeout(node, state, visit, visit.external.threads)
     visit.raise_if_paused()
+    warn_of_unasked_calls(visit)
     warn_of_unreturned_changes(
         program,
         execution,
