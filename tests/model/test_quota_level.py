@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import QuotaTooSmall
@@ -208,8 +208,27 @@ def scenes(draw: st.DrawFn) -> tuple[Quota, list[Caller]]:
     return quota, callers
 
 
+# One caller has a slack of a minute or more. The quota limits no requests.
+SLACK_OF_TOKENS = (
+    Quota("q", tokens=3, per=60),
+    [
+        Caller(NOW_US, Cost(0, 2), delay=1.0, slack_us=60 * SECOND_US),
+        Caller(NOW_US, Cost(0, 2)),
+        Caller(NOW_US, Cost(0, 0)),
+    ],
+)
+SLACK_OF_MONEY = (
+    Quota("q", usd=0.000000003, per=3600),
+    [
+        Caller(NOW_US, Cost(0, 0, 2), delay=1.0, slack_us=64 * SECOND_US),
+        Caller(NOW_US, Cost(0, 0, 2)),
+    ],
+)
+
+
 @settings(max_examples=300, deadline=None)
 @given(scenes())
+@example(SLACK_OF_MONEY)
 def test_no_window_at_the_callee_sees_more_than_the_limit(
     scene: tuple[Quota, list[Caller]],
 ) -> None:
@@ -224,6 +243,7 @@ def test_no_window_at_the_callee_sees_more_than_the_limit(
 
 @settings(max_examples=100, deadline=None)
 @given(scenes(), st.lists(st.floats(0, 1), min_size=1, max_size=5))
+@example(SLACK_OF_TOKENS, [0.0, 0.0, 0.75])
 def test_clocks_may_differ_by_what_is_allowed_for(
     scene: tuple[Quota, list[Caller]], shares: list[float]
 ) -> None:
