@@ -461,6 +461,22 @@ def test_a_clock_that_was_far_ahead_is_forgotten(ahead_seconds: int) -> None:
     assert isinstance(answer, PermitGranted)
 
 
+def test_what_a_wrong_clock_wrote_makes_room_no_earlier_for_others() -> None:
+    quota = Quota("q", tokens=100, per=3600)
+    late_us = NOW_US + 2 * SECOND_US
+    level, _ = acquired(QuotaLevel(), quota, Cost(tokens=50), now_us=late_us)
+    level, _ = acquired(level, quota, Cost(tokens=50), now_us=NOW_US + 600 * SECOND_US)
+    # The time of the wrong clock becomes NOW_US + 1 s, which is before the other one.
+    level, answer = acquired(level, quota, Cost(tokens=100), now_us=NOW_US)
+    assert isinstance(answer, PermitDeferred)
+    free_us = late_us + quota.span_us
+    for early_us in range(2 * SECOND_US, 0, -100_000):
+        _, answer = acquired(
+            level, quota, Cost(tokens=100), now_us=free_us - early_us, retry_at_us=free_us
+        )
+        assert isinstance(answer, PermitDeferred) or answer.at_us >= free_us
+
+
 def test_a_clock_that_is_set_back_only_delays() -> None:
     quota = Quota("q", requests=10)
     level, first = acquired(QuotaLevel(), quota, Cost(), now_us=NOW_US)

@@ -249,7 +249,7 @@ def _free_at_us(spent: list[tuple[int, int]], quota: Quota, limit: int | None, a
         if total <= limit:
             break
         total -= counts
-        room_us = at_us + quota.span_us
+        room_us = max(room_us, at_us + quota.span_us)  # a wrong clock breaks the order
     return room_us
 
 
