@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import QuotaTooSmall
@@ -208,8 +208,27 @@ def scenes(draw: st.DrawFn) -> tuple[Quota, list[Caller]]:
     return quota, callers
 
 
+# One caller has a slack of a minute or more. The quota limits no requests.
+SLACK_OF_TOKENS = (
+    Quota("q", tokens=3, per=60),
+    [
+        Caller(NOW_US, Cost(0, 2), delay=1.0, slack_us=60 * SECOND_US),
+        Caller(NOW_US, Cost(0, 2)),
+        Caller(NOW_US, Cost(0, 0)),
+    ],
+)
+SLACK_OF_MONEY = (
+    Quota("q", usd=0.000000003, per=3600),
+    [
+        Caller(NOW_US, Cost(0, 0, 2), delay=1.0, slack_us=64 * SECOND_US),
+        Caller(NOW_US, Cost(0, 0, 2)),
+    ],
+)
+
+
 @settings(max_examples=300, deadline=None)
 @given(scenes())
+@example(SLACK_OF_MONEY)
 def test_no_window_at_the_callee_sees_more_than_the_limit(
     scene: tuple[Quota, list[Caller]],
 ) -> None:
@@ -224,6 +243,7 @@ def test_no_window_at_the_callee_sees_more_than_the_limit(
 
 @settings(max_examples=100, deadline=None)
 @given(scenes(), st.lists(st.floats(0, 1), min_size=1, max_size=5))
+@example(SLACK_OF_TOKENS, [0.0, 0.0, 0.75])
 def test_clocks_may_differ_by_what_is_allowed_for(
     scene: tuple[Quota, list[Caller]], shares: list[float]
 ) -> None:
@@ -439,6 +459,22 @@ def test_a_clock_that_was_far_ahead_is_forgotten(ahead_seconds: int) -> None:
         assert isinstance(answer, PermitGranted)
     level, answer = acquired(level, quota, Cost(), now_us=until_us + 130 * SECOND_US, token="c")
     assert isinstance(answer, PermitGranted)
+
+
+def test_what_a_wrong_clock_wrote_makes_room_no_earlier_for_others() -> None:
+    quota = Quota("q", tokens=100, per=3600)
+    late_us = NOW_US + 2 * SECOND_US
+    level, _ = acquired(QuotaLevel(), quota, Cost(tokens=50), now_us=late_us)
+    level, _ = acquired(level, quota, Cost(tokens=50), now_us=NOW_US + 600 * SECOND_US)
+    # The time of the wrong clock becomes NOW_US + 1 s, which is before the other one.
+    level, answer = acquired(level, quota, Cost(tokens=100), now_us=NOW_US)
+    assert isinstance(answer, PermitDeferred)
+    free_us = late_us + quota.span_us
+    for early_us in range(2 * SECOND_US, 0, -100_000):
+        _, answer = acquired(
+            level, quota, Cost(tokens=100), now_us=free_us - early_us, retry_at_us=free_us
+        )
+        assert isinstance(answer, PermitDeferred) or answer.at_us >= free_us
 
 
 def test_a_clock_that_is_set_back_only_delays() -> None:

@@ -249,7 +249,7 @@ def _free_at_us(spent: list[tuple[int, int]], quota: Quota, limit: int | None, a
         if total <= limit:
             break
         total -= counts
-        room_us = at_us + quota.span_us
+        room_us = max(room_us, at_us + quota.span_us)  # a wrong clock breaks the order
     return room_us
 
 
@@ -263,17 +263,19 @@ def _with_grant(
     permit: Mapping[str, PermitLease],
 ) -> QuotaLevel:
     tat_us, slacks = level.tat_us, level.slacks
-    if quota.requests is not None and cost.requests:
+    paced = quota.requests is not None and cost.requests > 0
+    if paced:
         pace_us = quota.pace_us(cost.requests, _slack_us(level, granted.slack_us))
         tat_us = max(granted.at_us, tat_us) + pace_us
-        if granted.slack_us:
-            until_us = granted.counted_us + quota.span_us
-            slacks = with_slack(slacks, Slack(granted.slack_us, until_us))
     more = SpentSlice(
         granted.counted_us,
         cost.tokens if quota.tokens is not None else 0,
         cost.nanodollars if quota.usd is not None else 0,
     )
+    if granted.slack_us and (paced or more.tokens or more.nanodollars):
+        # Without it `current_level` would take a counted time that is far ahead for a wrong clock.
+        until_us = granted.counted_us + quota.span_us
+        slacks = with_slack(slacks, Slack(granted.slack_us, until_us))
     return msgspec.structs.replace(
         level,
         tat_us=tat_us,
