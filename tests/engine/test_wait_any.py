@@ -281,6 +281,7 @@ async def test_more_conditions_than_the_row_has_room_for(house: House, hf: Holdf
         assert len(row.waits) == 8
         assert {wait.about for wait in row.waits} == {"many"}
     async with house.worker(house.open(), graph) as worker:
+        await house.quiet(worker)  # it sleeps until its next poll, which the move brings
         await run.signal("s17", "late in the list")
         await house.move(1, worker)
         assert await run.result(timeout=60) == {"got": [17, "late in the list"]}
