@@ -69,6 +69,7 @@ async def test_a_new_kind_that_a_signal_answers(house: House, hf: Holdfast) -> N
         assert dict(facts_of(row))["waits for"].startswith("parcel p-1 from Kiel, since ")
         assert row.as_dict()["waits"][0]["kind"] == "parcel"
     async with house.worker(house.open(), graph) as worker:
+        await house.quiet(worker)
         sent = {"name": kind.signal, "id": "s1", "payload": "books"}
         await send_signal(hf._kernel, NO_WORKERS, tenant_key("doc-42"), **sent)
         await house.move(1, worker)
