@@ -281,10 +281,11 @@ async def test_plain_functions_and_tools_report_progress(house: House, hf: Holdf
         return {"page": ctx.call(fetch)}
 
     graph = chain("plain", 2, lambda number: {}, node1=plain)
-    async with house.worker(hf, graph):
+    async with house.worker(hf, graph) as worker:
         run = await hf.start(graph, id="doc-42", start_at=utc_datetime(house.clock.now_ms()) + HOUR)
         async with run.events(ephemeral=True) as stream:
             await anext(stream)
+            await house.quiet(worker)  # it sleeps until its next poll, which the clock brings
             house.clock.advance(3601)
             found = await collected(stream)
     messages = [entry.details["message"] for entry in found if entry.kind == "progress"]

@@ -59,6 +59,8 @@ class BlockingContext:
         self._threads = visit.external.threads
         # The last report that the event loop has not taken yet.
         self._reported: deque[tuple[float | None, str, bool]] = deque(maxlen=1)
+        # Whether the event loop is about to take it.
+        self._is_awaited = False
 
     if not TYPE_CHECKING:  # checkers would take every name for an attribute
 
@@ -98,12 +100,14 @@ class BlockingContext:
     def progress(self, fraction: float | None, message: str = "", *, stream: bool = False) -> None:
         """Do as `Context.progress` does."""
         validated_progress(fraction, message)
-        is_expected = bool(self._reported)
+        # In this order: the loop clears the flag before it takes the report, so none is left over.
         self._reported.append((fraction, message, stream))
-        if not is_expected:
+        if not self._is_awaited:
+            self._is_awaited = True
             self._loop.call_soon_threadsafe(self._report_progress)
 
     def _report_progress(self) -> None:
+        self._is_awaited = False
         with suppress(IndexError, VisitClosed):  # the node may have ended meanwhile
             fraction, message, stream = self._reported.pop()
             self._context.progress(fraction, message, stream=stream)
