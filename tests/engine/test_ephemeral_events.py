@@ -215,11 +215,12 @@ async def test_a_slow_follower_gets_a_snapshot_for_what_it_missed(
         return {}
 
     graph = chain("busy", 2, lambda number: {}, node1=busy)
-    async with house.worker(hf, graph):
+    async with house.worker(hf, graph) as worker:
         run = await hf.start(graph, id="doc-42", start_at=utc_datetime(house.clock.now_ms()) + HOUR)
         async with run.events(ephemeral=True) as stream:
             assert (await anext(stream)).details["status"] == "waiting"
             (feed,) = hf._kernel.live._feeds[run._key]
+            await house.quiet(worker)  # the clock brings its next poll
             house.clock.advance(3601)
             await gate.waited_at()
             assert len(feed._unread) == live_events.BUFFERED_MAX

@@ -88,12 +88,13 @@ async def test_a_failed_attempt_is_told_with_what_follows(house: House) -> None:
 async def test_every_kind_of_end_is_told(house: House) -> None:
     calls = Calls()
     hf = house.open(hooks=calls.hooks)
-    async with house.worker(hf, ASKING):
+    async with house.worker(hf, ASKING) as worker:
         for id in ("expired", "cancelled"):
             run = await hf.start(ASKING, id=id, expires=3600 if id == "expired" else None)
             await run.until("waiting", timeout=WAIT_SECONDS_MAX)
         await run.cancel("twice")
         await run.cancel("twice")  # does nothing
+        await house.quiet(worker)  # the clock brings its next poll
         house.clock.advance(3601)
         await hf.run("expired").until("expired", timeout=WAIT_SECONDS_MAX)
     assert sorted(names for names in calls.names if names[0] == "end") == [
@@ -141,6 +142,7 @@ async def test_a_dead_worker_tells_nothing_and_its_successor_tells_the_end_once(
     kill(worker)
     gate.open()
     async with house.worker(hf, graph, lease=60) as successor:
+        await house.quiet(successor)  # the clock brings its next poll
         house.clock.advance(200)
         await house.patiently_quiet(successor)
         await hf.run("doc-42").until("finished", timeout=WAIT_SECONDS_MAX)

@@ -94,7 +94,7 @@ async def test_a_run_that_ended_otherwise_raises_what_became_of_it(
         raise NodeError("no such document")
 
     graph, broken = chain("short", 1, lambda number: {}), chain("broken", 1, dict, node0=breaks)
-    async with house.worker(hf, graph, broken, ASKING):
+    async with house.worker(hf, graph, broken, ASKING) as worker:
         finished = await hf.start(graph, id="finished")
         with pytest.raises(RunEnded, match="is finished; it will not be 'waiting' or 'failed'"):
             await until(finished, "waiting", "failed")
@@ -111,6 +111,7 @@ async def test_a_run_that_ended_otherwise_raises_what_became_of_it(
             await waiting
         expired = await hf.start(ASKING, id="expired", expires=60)
         await until(expired, "waiting")
+        await house.quiet(worker)  # the clock brings its next poll
         house.clock.advance(100)
         with pytest.raises(RunExpired, match="'expired' has expired"):
             await until(expired, "finished")
@@ -133,7 +134,7 @@ async def twice(state: Any, ctx: Any) -> None:
 
 async def test_only_a_pause_for_the_reason_counts(house: House, hf: Holdfast) -> None:
     graph = chain("twice", 1, lambda number: {}, node0=twice)
-    async with house.worker(hf, graph):
+    async with house.worker(hf, graph) as worker:
         run = await hf.start(graph, id="doc-42")
         assert (await until(run, "waiting")).reason == "timer"
         waited = asyncio.ensure_future(run.until("waiting", reason="signal"))
@@ -141,6 +142,7 @@ async def test_only_a_pause_for_the_reason_counts(house: House, hf: Holdfast) ->
             TimeoutError, match=r"'doc-42' was not 'waiting' for signal within 1ms: "
         ):
             await run.until("waiting", reason="signal", timeout="1ms")
+        await house.quiet(worker)  # the clock brings its next poll
         house.clock.advance(NEVER_SECONDS)
         assert (await waited).reason == "signal"
         await run.signal("decision")
