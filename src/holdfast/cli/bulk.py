@@ -119,23 +119,18 @@ def _filter_text(run_filter: RunFilter) -> str:
     """Return a filter in words."""
     statuses = " or ".join(sorted(run_filter.statuses or ()))
     parts = [f"status {statuses}"] if statuses else []
-    if run_filter.reason is not None:
-        parts.append(f"paused for {run_filter.reason}")
-    if run_filter.graph is not None:
-        parts.append(f"graph {run_filter.graph}")
-    parts += [f"label {name}={value}" for name, value in (run_filter.labels or {}).items()]
-    if run_filter.since is not None:
-        parts.append(f"since {utc_of_ms(run_filter.since_ms)}")
-    if run_filter.until is not None:
-        parts.append(f"until {utc_of_ms(run_filter.until_ms)}")
-    if run_filter.node is not None:
-        parts.append(f"node {run_filter.node}")
-    if run_filter.updated_since is not None:
-        parts.append(f"updated since {utc_of_ms(run_filter.updated_since_ms)}")
-    if run_filter.updated_until is not None:
-        parts.append(f"updated until {utc_of_ms(run_filter.updated_until_ms)}")
-    if run_filter.cost_usd_min is not None:
-        parts.append(f"a cost of at least ${run_filter.cost_usd_min:g}")
-    if run_filter.cost_usd_max is not None:
-        parts.append(f"a cost of at most ${run_filter.cost_usd_max:g}")
+    labels = run_filter.labels or {}
+    conditions: list[tuple[str, object, str]] = [
+        ("paused for", run_filter.reason, f"{run_filter.reason}"),
+        ("graph", run_filter.graph, f"{run_filter.graph}"),
+        *(("label", value, f"{name}={value}") for name, value in labels.items()),
+        ("since", run_filter.since, utc_of_ms(run_filter.since_ms)),
+        ("until", run_filter.until, utc_of_ms(run_filter.until_ms)),
+        ("node", run_filter.node, f"{run_filter.node}"),
+        ("updated since", run_filter.updated_since, utc_of_ms(run_filter.updated_since_ms)),
+        ("updated until", run_filter.updated_until, utc_of_ms(run_filter.updated_until_ms)),
+        ("a cost of at least", run_filter.cost_usd_min, f"${run_filter.cost_usd_min or 0:g}"),
+        ("a cost of at most", run_filter.cost_usd_max, f"${run_filter.cost_usd_max or 0:g}"),
+    ]
+    parts += [f"{words} {text}" for words, given, text in conditions if given is not None]
     return f"with {', '.join(parts)}" if parts else "of the tenant"
