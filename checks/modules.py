@@ -21,6 +21,8 @@ _BEGIN, _END = "<!-- modules -->", "<!-- end of modules -->"
 _PACKAGES = (
     "cli",
     "testing",
+    "server",
+    "server/routes",
     "sync",
     "integrations",
     "engine/client",

@@ -139,6 +139,11 @@ class Holdfast:
         )
 
     @property
+    def tenant(self) -> str:
+        """The tenant of calls that name none."""
+        return self._tenant
+
+    @property
     def meter(self) -> Meter:
         """Counts of the store operations so far, and what they cost."""
         return self._store.meter

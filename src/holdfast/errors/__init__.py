@@ -37,7 +37,11 @@
     │   ├── ExpiryNotLater        the run already expires later
     │   ├── BudgetShared          the run uses the budget of its parent
     │   ├── NotAmbiguous          no such call waits for an operator to resolve it
-    │   └── SessionBusy           another run of the session is still active
+    │   ├── SessionBusy           another run of the session is still active
+    │   ├── UnknownGraph          the server has no graph of this name
+    │   ├── Unauthenticated       the request has no valid API key or token
+    │   ├── Forbidden             the caller's role or tenant does not permit it
+    │   └── TooManyRequests       the caller sends too many requests (retryable)
     ├── Unsuccessful              the run did not finish, so there is no result
     │   ├── RunFailed             a node failed, and is not tried again
     │   ├── RunCancelled          a caller cancelled it
@@ -99,7 +103,8 @@
 succeed later without a correction. The docstring of a class is its default message.
 
 The module ``requests`` has the errors for mistakes of callers, ``refusals`` for refused requests,
-``runs`` for runs that did not finish, ``nodes`` for code inside nodes, ``stores`` for the store.
+``service`` for what a server refuses, ``runs`` for runs that did not finish, ``nodes`` for code
+inside nodes, ``stores`` for the store.
 """
 
 from holdfast.errors.nodes import (
@@ -185,6 +190,7 @@ from holdfast.errors.runs import (
     UnknownNode,
     Unsuccessful,
 )
+from holdfast.errors.service import Forbidden, TooManyRequests, Unauthenticated, UnknownGraph
 from holdfast.errors.stores import (
     AccessDenied,
     CredentialsExpired,
@@ -225,6 +231,7 @@ __all__ = [
     "CredentialsMissing",
     "EndpointUnreachable",
     "ExpiryNotLater",
+    "Forbidden",
     "HeartbeatTimedOut",
     "HoldfastError",
     "InboxFull",
@@ -288,8 +295,11 @@ __all__ = [
     "StoreUnavailable",
     "StoreUnusable",
     "Throttled",
+    "TooManyRequests",
     "TransactionCancelled",
     "TurnsSpent",
+    "Unauthenticated",
+    "UnknownGraph",
     "UnknownModel",
     "UnknownNode",
     "UnknownSignal",
@@ -299,7 +309,3 @@ __all__ = [
     "WaitInsideTimeout",
     "WaitTimedOut",
 ]
-
-# Journals name an error by where it is imported from, and have to know it whatever file it is in.
-for _name in __all__:
-    globals()[_name].__module__ = __name__

@@ -100,6 +100,11 @@ class Holdfast:
         self._portal = Portal()
 
     @property
+    def tenant(self) -> str:
+        """The tenant of calls that name none."""
+        return self._holdfast.tenant
+
+    @property
     def meter(self) -> Meter:
         """Counts of the store operations so far, and what they cost."""
         return self._holdfast.meter

@@ -1,0 +1,24 @@
+"""The description of the API: OpenAPI 3.1, generated from the routes."""
+
+from __future__ import annotations
+
+from litestar.openapi.config import OpenAPIConfig
+from litestar.openapi.spec import Components, SecurityScheme
+
+__all__ = ["openapi_config"]
+
+
+def openapi_config() -> OpenAPIConfig:
+    """Return what the description says besides the routes."""
+    return OpenAPIConfig(
+        title="Holdfast",
+        version="1",
+        description="Start runs, follow them, answer them, and look after them.",
+        components=Components(
+            security_schemes={"bearer": SecurityScheme(type="http", scheme="bearer")}
+        ),
+        security=[{"bearer": []}],
+        path="/v1/openapi",
+        render_plugins=(),
+        use_handler_docstrings=False,
+    )

@@ -1,0 +1,132 @@
+"""Errors as ``application/problem+json`` (RFC 9457): one table from typed errors to statuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, cast
+
+import msgspec
+from litestar import Request, Response
+from litestar.exceptions import HTTPException, ValidationException
+
+from holdfast.display import get_logger
+from holdfast.errors import (
+    AlreadyExists,
+    BudgetShared,
+    ExpiryNotLater,
+    Forbidden,
+    HoldfastError,
+    InboxFull,
+    InvalidRequest,
+    NotAmbiguous,
+    NotRetryable,
+    PayloadTooLarge,
+    Refused,
+    RunClosing,
+    RunEnded,
+    RunNotFound,
+    SessionBusy,
+    SignalMisfit,
+    StoreError,
+    Throttled,
+    TooManyRequests,
+    Unauthenticated,
+    UnknownGraph,
+    UnknownSignal,
+)
+
+__all__ = ["PROBLEM_JSON", "STATUSES", "Problem", "problem_of", "status_of"]
+
+_log = get_logger("holdfast.server")
+
+PROBLEM_JSON = "application/problem+json"
+_RETRY_AFTER_SECONDS = 1
+
+# The first class that matches counts, so a subclass stands before its base.
+STATUSES: tuple[tuple[type[HoldfastError], int], ...] = (
+    (PayloadTooLarge, 413),
+    (SignalMisfit, 422),
+    (UnknownSignal, 422),
+    (InvalidRequest, 422),
+    (Unauthenticated, 401),
+    (Forbidden, 403),
+    (RunNotFound, 404),
+    (UnknownGraph, 404),
+    (TooManyRequests, 429),
+    (InboxFull, 429),
+    (AlreadyExists, 409),
+    (BudgetShared, 409),
+    (ExpiryNotLater, 409),
+    (NotAmbiguous, 409),
+    (NotRetryable, 409),
+    (RunEnded, 409),
+    (SessionBusy, 409),
+    (Refused, 409),
+    (RunClosing, 503),
+    (Throttled, 503),
+    (StoreError, 503),
+)
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is wrong with a request, for programs (``code``) and for people (``detail``)."""
+
+    title: str
+    status: int
+    code: str
+    """The error's name, which never changes."""
+    detail: str = ""
+    field: str | None = None
+    """The argument that is wrong."""
+    type: str = "about:blank"
+
+
+def status_of(error: HoldfastError) -> int:
+    """Return the status of the response to a request that raised this error."""
+    return next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
+
+
+def problem_of(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+    """Return the response to a request that raised an error."""
+    if isinstance(error, HoldfastError):
+        return _response(_problem_of_ours(error), retryable=error.retryable)
+    if isinstance(error, HTTPException):
+        return _response(_problem_of_request(error), headers=error.headers)
+    _log.exception("%s %s failed", request.method, request.scope["path"], exc_info=error)
+    return _response(Problem("Internal Server Error", 500, "internal", "See the server's log."))
+
+
+def _problem_of_ours(error: HoldfastError) -> Problem:
+    status = status_of(error)
+    if status == 500:
+        _log.error("no status is known for %s: %s", type(error).__name__, error)
+    field = getattr(error, "field", None)
+    return Problem(HTTPStatus(status).phrase, status, error.code, str(error), field)
+
+
+def _problem_of_request(error: HTTPException) -> Problem:
+    """Return the problem of a request that no handler has seen."""
+    status, field, detail = error.status_code, None, error.detail
+    if isinstance(error, ValidationException) and isinstance(error.extra, list):
+        wrong = cast("list[dict[str, str]]", error.extra)[0]
+        field = wrong.get("key")
+        detail = f"{field}: {wrong.get('message', '')}" if field else wrong.get("message", detail)
+    title = HTTPStatus(status).phrase
+    return Problem(title, status, title.lower().replace(" ", "_"), detail, field)
+
+
+def _response(
+    problem: Problem, *, retryable: bool = False, headers: Mapping[str, str] | None = None
+) -> Response[Any]:
+    sent = dict(headers or {})
+    if problem.status == 401:
+        sent["WWW-Authenticate"] = "Bearer"
+    if retryable or problem.status in (429, 503):
+        sent.setdefault("Retry-After", str(_RETRY_AFTER_SECONDS))
+    return Response(
+        msgspec.json.encode(problem),
+        status_code=problem.status,
+        media_type=PROBLEM_JSON,
+        headers=sent,
+    )

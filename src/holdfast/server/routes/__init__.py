@@ -1,0 +1,7 @@
+"""Every route of the server."""
+
+from holdfast.server.routes.runs import RUNS
+
+__all__ = ["HANDLERS"]
+
+HANDLERS = (*RUNS,)
