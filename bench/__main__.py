@@ -11,7 +11,9 @@ from bench import (
     dynamodb,
     fairness,
     flood,
+    http,
     kernel,
+    load,
     loops,
     pausing,
     quota,
@@ -38,6 +40,8 @@ BENCHMARKS = {
     "calls": calls.measure,
     "reaping": reaping.measure,
     "crashes": crashes.measure,
+    "http": http.measure,
+    "load": load.measure,
     "simulator": simulator.measure,
 }
 
