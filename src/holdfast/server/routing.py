@@ -2,37 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
+import msgspec
 from litestar.enums import MediaType
 from litestar.handlers import HTTPRouteHandler
-from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import HeaderParameter, KwargDefinition, RawBody
 
-from holdfast.server.problems import PROBLEM_JSON, Problem
+from holdfast.server.bodies import BodyReader
 from holdfast.server.roles import Role
 
-__all__ = ["route"]
+__all__ = ["Method", "RouteDescription", "described_routes", "description_of", "route"]
 
 Method: TypeAlias = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
-# What a route may answer with, besides its result, whatever it does.
-_ALWAYS = (400, 401, 403, 404, 405, 406, 413, 415, 422, 429, 500, 503)
-_DESCRIPTIONS = {
-    400: "The request is malformed.",
-    401: "The request has no valid credentials.",
-    403: "The caller's role or tenant does not permit it.",
-    404: "There is no such thing, or it belongs to another tenant.",
-    405: "The path has no such method.",
-    406: "The server cannot answer in the form that the request accepts.",
-    409: "What is stored does not permit it.",
-    413: "The body or a value in it is too large.",
-    415: "The body is not JSON.",
-    422: "A value is not valid.",
-    429: "Too many requests: try again after Retry-After seconds.",
-    500: "The server failed. Its log says why.",
-    503: "The store cannot be used now: try again after Retry-After seconds.",
-}
+# What Litestar passes by name, and what every handler may ask for.
+_GIVEN = frozenset(
+    {"body", "cookies", "headers", "query", "request", "requester", "scope", "services", "socket"}
+    | {"state", "return"}
+)
+
+
+class RouteDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """What the API says of a route, and what a request to it must fulfil."""
+
+    method: Method
+    path: str
+    role: Role
+    tag: str
+    status: int
+    name: str
+    summary: str
+    details: str
+    media_type: str
+    result: Any
+    """The type of the answer; None if there is none."""
+    body: Any
+    """The type of the request's body; None if there is none."""
+    body_is_optional: bool
+    parameters: Mapping[str, tuple[Any, Any]]
+    """The types and the defaults of path, query and header parameters, by name."""
+    query: frozenset[str]
+    """The names of the query parameters."""
+    repeatable: frozenset[str]
+    """Those that a request may have several times."""
+    also: Mapping[int, Any]
+    """Other statuses of success, and what the answer is then."""
+    etag: bool
+    """Whether the answer has an ETag, and may be 304."""
+    conflicts: bool
+    missing: bool
+    open: bool
+    """Whether the answer never depends on the store or on who asks."""
+
+    @property
+    def problems(self) -> tuple[int, ...]:
+        """The statuses of the problems that it may answer with."""
+        statuses = {400, 500}
+        if self.missing:
+            statuses.add(404)
+        if self.body is not None:
+            statuses |= {413, 415, 422}
+        if self.role != "public":
+            statuses |= {401, 403, 422, 429}
+        if self.conflicts:
+            statuses.add(409)
+        if not self.open:
+            statuses.add(503)
+        return tuple(sorted(statuses))
+
+
+def description_of(handler: object) -> RouteDescription | None:
+    """Return the description of a handler; None if it is not one of ours."""
+    opt: Mapping[str, Any] = getattr(handler, "opt", {})
+    return opt.get("route")
+
+
+def described_routes(handlers: Iterable[object]) -> list[RouteDescription]:
+    """Return the descriptions of handlers, without those that are not ours."""
+    return [found for each in handlers if (found := description_of(each)) is not None]
 
 
 def route(
@@ -43,38 +94,130 @@ def route(
     tag: str,
     status: int = 200,
     conflicts: bool = False,
+    missing: bool | None = None,
+    etag: bool = False,
+    also: Mapping[int, Any] | None = None,
+    returns: Any = None,
+    open: bool = False,
     media_type: str = MediaType.JSON,
     **options: Any,
 ) -> Callable[[Callable[..., Any]], HTTPRouteHandler]:
     """Make a handler of a function. Its first docstring line is the summary in the API.
 
-    ``conflicts`` says that it may answer with 409.
+    A parameter ``data`` is the body: its type is a msgspec Struct, which is decoded strictly before
+    the function is called. ``conflicts`` says that it may answer with 409, ``missing`` with 404; by
+    default it may if its path has parameters. With ``etag`` a client that has the same answer
+    already gets 304. ``also`` has other statuses of success with the types of their answers, and
+    ``returns`` the type of the answer if the annotation does not say it. ``open`` says that the
+    route reads no store. Other options are those of Litestar.
     """
-    statuses = (*_ALWAYS, 409) if conflicts else _ALWAYS
 
     def decorate(function: Callable[..., Any]) -> HTTPRouteHandler:
+        hints = get_type_hints(function, include_extras=True)
+        defaults = {
+            name: parameter.default
+            for name, parameter in inspect.signature(function).parameters.items()
+        }
+        body, is_optional = _body_of(hints.get("data"))
         summary, _, rest = (function.__doc__ or "").strip().partition("\n")
+        parameters = {
+            _wire_name(name, hint): (hint, defaults[name])
+            for name, hint in hints.items()
+            if name not in _GIVEN and name != "data"
+        }
+        query = frozenset(
+            name
+            for name, (hint, _) in parameters.items()
+            if f"{{{name}:" not in path and not _is_header(hint)
+        )
+        described = RouteDescription(
+            method=method,
+            path=path,
+            role=role,
+            tag=tag,
+            status=status,
+            name=function.__name__,
+            summary=summary.rstrip("."),
+            details=" ".join(rest.split()),
+            media_type=media_type,
+            result=hints.get("return") if returns is None else returns,
+            body=body,
+            body_is_optional=is_optional,
+            parameters=parameters,
+            query=query,
+            repeatable=frozenset(name for name in query if _is_list(parameters[name][0])),
+            also=also or {},
+            etag=etag,
+            conflicts=conflicts,
+            missing="{" in path if missing is None else missing,
+            open=open,
+        )
+        opt = {"role": role, "route": described, **options.pop("opt", {})}
+        called = function if body is None else _with_decoded_body(function, hints, body)
         return HTTPRouteHandler(
             path,
             http_method=method,
             status_code=status,
             media_type=media_type,
-            opt={"role": role},
-            operation_id=function.__name__,
-            summary=summary.rstrip("."),
-            description=" ".join(rest.split()) or None,
-            tags=[tag],
-            raises=None,
-            responses={
-                each: ResponseSpec(
-                    Problem,
-                    generate_examples=False,
-                    description=_DESCRIPTIONS[each],
-                    media_type=PROBLEM_JSON,  # pyright: ignore[reportArgumentType]
-                )
-                for each in sorted(statuses)
-            },
+            opt=opt,
+            include_in_schema=False,
             **options,
-        )(function)
+        )(called)
 
     return decorate
+
+
+def _with_decoded_body(
+    function: Callable[..., Any], hints: dict[str, Any], kind: Any
+) -> Callable[..., Any]:
+    """Return the function with ``body`` instead of ``data``, which is decoded from it.
+
+    Litestar would convert ``"5"`` to 5, and answer a body that is nested too deeply with 500.
+    """
+    reader = BodyReader(kind, is_optional=hints["data"] is not kind)
+
+    @functools.wraps(function)
+    async def called(body: bytes, **given: Any) -> Any:
+        return await function(data=reader.read(body), **given)
+
+    signature = inspect.signature(function)
+    kept = [parameter for name, parameter in signature.parameters.items() if name != "data"]
+    kept = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[parameter.name])
+        for parameter in kept
+    ]
+    raw = inspect.Parameter("body", inspect.Parameter.KEYWORD_ONLY, annotation=RawBody)
+    called.__signature__ = signature.replace(parameters=[raw, *kept])  # pyright: ignore[reportAttributeAccessIssue]
+    called.__annotations__ = {
+        "body": RawBody,
+        **{name: hint for name, hint in hints.items() if name != "data"},
+    }
+    del called.__wrapped__  # Litestar would read the signature of what it wraps
+    return called
+
+
+def _body_of(hint: Any) -> tuple[Any, bool]:
+    """Return the type of a body, and whether a request may have none."""
+    parts = [part for part in get_args(hint) if part is not type(None)]
+    return (parts[0], True) if len(parts) == 1 else (hint, False)
+
+
+def _wire_name(name: str, hint: Any) -> str:
+    """Return the name of a parameter in a request."""
+    for given in _metadata(hint):
+        if isinstance(given, KwargDefinition):
+            return getattr(given, "name", None) or name
+    return name
+
+
+def _is_header(hint: Any) -> bool:
+    return any(isinstance(given, HeaderParameter) for given in _metadata(hint))
+
+
+def _is_list(hint: Any) -> bool:
+    plain = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    return any(get_origin(part) is list for part in (plain, *get_args(plain)))
+
+
+def _metadata(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint)[1:] if get_origin(hint) is Annotated else ()
