@@ -91,6 +91,7 @@ def _litestar(services: Services, run: Any) -> Litestar:
         guards=[services.authorize, check_request],
         lifespan=[run],
         logging_config=None,
+        opt={"services": services},
         openapi_config=None,
         request_max_body_size=services.options.body_bytes_max,
         response_class=JsonResponse,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Annotated, Any, Literal, TypeAlias, cast, get_args, get_origin, get_type_hints
 
 import msgspec
+from litestar.connection import ASGIConnection
 from litestar.enums import MediaType
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import HeaderParameter, KwargDefinition, RawBody
+from litestar.types import Scope
 
 from holdfast.server.bodies import BodyReader
 from holdfast.server.roles import Role
@@ -24,6 +26,8 @@ _GIVEN = frozenset(
     {"body", "cookies", "headers", "query", "request", "requester", "scope", "services", "socket"}
     | {"state", "return"}
 )
+# What a handler gets without Litestar's help.
+_ASKED = frozenset({"data", "requester", "scope", "services"})
 
 
 class RouteDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +77,14 @@ class RouteDescription(msgspec.Struct, frozen=True, kw_only=True):
         if not self.open:
             statuses.add(503)
         return tuple(sorted(statuses))
+
+
+class _Handler(HTTPRouteHandler):
+    """A handler whose guards get the handler itself, and not a new copy of it for each guard."""
+
+    async def authorize_connection(self, connection: ASGIConnection[Any, Any, Any, Any]) -> None:
+        for guard in self.resolve_guards():
+            await cast("Awaitable[None]", guard(connection, self))
 
 
 def description_of(handler: object) -> RouteDescription | None:
@@ -153,8 +165,8 @@ def route(
             open=open,
         )
         opt = {"role": role, "route": described, **options.pop("opt", {})}
-        called = function if body is None else _with_decoded_body(function, hints, body)
-        return HTTPRouteHandler(
+        called = _called_directly(function, hints, body)
+        return _Handler(
             path,
             http_method=method,
             status_code=status,
@@ -167,31 +179,44 @@ def route(
     return decorate
 
 
-def _with_decoded_body(
-    function: Callable[..., Any], hints: dict[str, Any], kind: Any
+def _called_directly(
+    function: Callable[..., Any], hints: dict[str, Any], body: Any
 ) -> Callable[..., Any]:
-    """Return the function with ``body`` instead of ``data``, which is decoded from it.
+    """Return a function that gets the scope and the raw body, and gives the function what it asks.
 
-    Litestar would convert ``"5"`` to 5, and answer a body that is nested too deeply with 500.
+    Litestar would start a task for each dependency, which costs as much as all else in a request.
+    And it would convert the ``"5"`` in a body to 5, and answer one that is nested too deeply with
+    500.
     """
-    reader = BodyReader(kind, is_optional=hints["data"] is not kind)
+    reader = None if body is None else BodyReader(body, is_optional=hints["data"] is not body)
+    asks_scope = "scope" in hints
+    asks_requester, asks_services = "requester" in hints, "services" in hints
 
     @functools.wraps(function)
-    async def called(body: bytes, **given: Any) -> Any:
-        return await function(data=reader.read(body), **given)
+    async def called(scope: Any, body: bytes = b"", **given: Any) -> Any:
+        if reader is not None:
+            given["data"] = reader.read(body)
+        if asks_scope:
+            given["scope"] = scope
+        if asks_requester:
+            given["requester"] = scope["user"]  # from `Services.authorize`
+        if asks_services:
+            given["services"] = scope["route_handler"].opt["services"]
+        return await function(**given)
 
+    by_name = inspect.Parameter.KEYWORD_ONLY
+    taken = [inspect.Parameter("scope", by_name, annotation=Scope)]
+    if reader is not None:
+        taken.append(inspect.Parameter("body", by_name, annotation=RawBody))
     signature = inspect.signature(function)
-    kept = [parameter for name, parameter in signature.parameters.items() if name != "data"]
-    kept = [
-        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[parameter.name])
-        for parameter in kept
+    taken += [
+        parameter.replace(kind=by_name, annotation=hints[name])
+        for name, parameter in signature.parameters.items()
+        if name not in _ASKED
     ]
-    raw = inspect.Parameter("body", inspect.Parameter.KEYWORD_ONLY, annotation=RawBody)
-    called.__signature__ = signature.replace(parameters=[raw, *kept])  # pyright: ignore[reportAttributeAccessIssue]
-    called.__annotations__ = {
-        "body": RawBody,
-        **{name: hint for name, hint in hints.items() if name != "data"},
-    }
+    called.__signature__ = signature.replace(parameters=taken)  # pyright: ignore[reportAttributeAccessIssue]
+    called.__annotations__ = {each.name: each.annotation for each in taken}
+    called.__annotations__["return"] = hints.get("return")
     del called.__wrapped__  # Litestar would read the signature of what it wraps
     return called
 
