@@ -1,0 +1,155 @@
+"""The API keeps its own description: generated requests, on every route.
+
+``HOLDFAST_API_EXAMPLES`` is the number of requests for each route.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from openapi_spec_validator import validate
+from schemathesis import Case, GenerationMode, checks
+
+from holdfast.server.openapi import api_description
+from holdfast.server.routes import HANDLERS
+from holdfast.server.routing import described_routes
+from tests.server.graphs import GRAPHS, Order, broken, family, orders, paying
+from tests.server.service_thread import ServiceThread, service_thread
+
+EXAMPLES = int(os.environ.get("HOLDFAST_API_EXAMPLES", "30"))
+ROUTES = [each for each in described_routes(HANDLERS) if each.tag != "streams"]
+DOCUMENT = api_description(ROUTES)
+CHECKS = [
+    checks.not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_schema_conformance,
+    checks.response_headers_conformance,
+]
+SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
+OPERATIONS = {
+    each.ok().definition.raw["operationId"]: each.ok() for each in SCHEMA.get_all_operations()
+}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceThread]:
+    path = tmp_path_factory.mktemp("contract") / "runs.db"
+    with service_thread(f"sqlite:///{path}") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def known(service: ServiceThread) -> dict[str, list[str]]:
+    """Names of what exists, so that requests reach further than 404."""
+
+    async def prepare() -> dict[str, list[str]]:
+        hf = service.hf
+        started = [
+            await hf.start(graph, Order("book"), id=f"{graph.name}-{number}", session="talk")
+            if number == 1
+            else await hf.start(graph, Order("book"), id=f"{graph.name}-{number}")
+            for graph in (orders, family, broken, paying)
+            for number in range(3)
+        ]
+        for run in started:
+            if run.id.startswith("orders-0"):
+                await run.until("waiting")
+                await run.signal("approved", True)
+                await run.result(timeout=20)
+            elif run.id.startswith("family-0"):
+                await run.result(timeout=20)
+            elif run.id.startswith("broken-0"):
+                await run.until("failed", timeout=20)
+            elif run.id.startswith("paying-0"):
+                await run.until("waiting", timeout=20)
+        calls = [call.call async for call in hf.ambiguous()]
+        return {
+            "id": [run.id for run in started],
+            "name": [graph.name for graph in GRAPHS],
+            "session": ["talk"],
+            "call": calls or ["none"],
+        }
+
+    found = service.do(prepare())
+    job = service.request("POST", "/v1/bulk", json={"action": "retry", "filter": {"graph": "x"}})
+    return {**found, "job": [job.json()["id"]]}
+
+
+def test_the_description_is_valid_openapi() -> None:
+    validate(DOCUMENT)
+
+
+def test_the_description_is_served(service: ServiceThread) -> None:
+    assert (
+        service.request("GET", "/v1/openapi.json").json()["paths"].keys()
+        >= DOCUMENT["paths"].keys()
+    )
+
+
+@pytest.mark.parametrize("name", [each.name for each in ROUTES])
+def test_a_route_answers_as_it_is_described(
+    name: str, service: ServiceThread, known: dict[str, list[str]]
+) -> None:
+    operation = OPERATIONS[name]
+    seen = Counter[int]()
+    began = time.monotonic()
+
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        print_blob=False,
+    )
+    @given(
+        case=st.one_of(
+            operation.as_strategy(generation_mode=GenerationMode.POSITIVE),
+            operation.as_strategy(generation_mode=GenerationMode.POSITIVE),
+            operation.as_strategy(generation_mode=GenerationMode.NEGATIVE),
+        )
+        if operation.definition.raw["parameters"] or "requestBody" in operation.definition.raw
+        else operation.as_strategy(generation_mode=GenerationMode.POSITIVE),
+        picks=st.integers(min_value=0, max_value=2**16),
+    )
+    def ask(case: Case, picks: int) -> None:
+        _make_known(case, known, picks)
+        sent = case.as_transport_kwargs(base_url="http://server")
+        sent.pop("cookies", None)
+        response = service.request(**_as_httpx(sent))
+        seen[response.status_code] += 1
+        case.validate_response(response, checks=CHECKS)
+
+    ask()
+    print(
+        f"{name}: {sum(seen.values())} requests in {time.monotonic() - began:.1f} s: {dict(seen)}"
+    )
+
+
+def _make_known(case: Case, known: dict[str, list[str]], picks: int) -> None:
+    """Put names of existing things into most requests."""
+    for name in case.path_parameters or {}:
+        if picks % 4:
+            kind = "job" if name == "id" and "/bulk/" in case.operation.path else name
+            case.path_parameters[name] = known[kind][picks % len(known[kind])]
+    body: Any = case.body
+    if picks % 3 and isinstance(body, dict):
+        if "graph" in body:
+            body["graph"] = known["name"][picks % len(known["name"])]
+            body["input"] = {"item": "book"} if picks % 2 else body.get("input")
+        if "name" in body:
+            body["name"], body["payload"] = "approved", True
+
+
+def _as_httpx(sent: dict[str, Any]) -> dict[str, Any]:
+    if "data" in sent:
+        sent["content"] = sent.pop("data")
+    return sent
