@@ -69,4 +69,13 @@ async def ask_child(order: Order, ctx: Context) -> Order:
     return order
 
 
-GRAPHS = [orders, broken, paying, family, priced]
+MORE = signal("more", Order)
+chat = Graph("chat", Order, signals=[MORE])
+
+
+@chat.node
+async def listen(order: Order, ctx: Context) -> Order:
+    return await ctx.wait(MORE)
+
+
+GRAPHS = [orders, chat, broken, paying, family, priced]
