@@ -25,7 +25,11 @@ from tests.server.graphs import GRAPHS, Order, broken, family, orders, paying
 from tests.server.service_thread import ServiceThread, service_thread
 
 EXAMPLES = int(os.environ.get("HOLDFAST_API_EXAMPLES", "30"))
-ROUTES = [each for each in described_routes(HANDLERS) if each.tag != "streams"]
+# Those that end runs come last.
+ROUTES = sorted(
+    (each for each in described_routes(HANDLERS) if each.tag != "streams"),
+    key=lambda each: each.name in ("cancel_run", "start_bulk"),
+)
 DOCUMENT = api_description(ROUTES)
 CHECKS = [
     checks.not_a_server_error,
@@ -82,7 +86,7 @@ def known(service: ServiceThread) -> dict[str, list[str]]:
             if number == 1
             else await hf.start(graph, Order("book"), id=f"{graph.name}-{number}")
             for graph in (orders, family, broken, paying)
-            for number in range(3)
+            for number in range(4)
         ]
         for run in started:
             if run.id.startswith("orders-0"):
@@ -93,14 +97,15 @@ def known(service: ServiceThread) -> dict[str, list[str]]:
                 await run.result(timeout=20)
             elif run.id.startswith("broken-0"):
                 await run.until("failed", timeout=20)
-            elif run.id.startswith("paying-0"):
+            elif run.id.startswith("paying-") and run.id != "paying-1":
                 await run.until("waiting", timeout=20)
-        calls = [call.call async for call in hf.ambiguous()]
+        calls = [call async for call in hf.ambiguous()]
         return {
             "id": [run.id for run in started],
             "name": [graph.name for graph in GRAPHS],
             "session": ["talk"],
-            "call": calls or ["none"],
+            "call": [call.call for call in calls],
+            "paying": [call.run for call in calls],
             "cursor": [entry.cursor for entry in (await started[0].history()).entries],
         }
 
@@ -164,7 +169,10 @@ def _make_known(case: Case, known: dict[str, list[str]], picks: int) -> None:
     """Put what exists and what can be carried out into most requests."""
     for name in case.path_parameters or {}:
         if picks % 4:
-            kind = "job" if name == "id" and "/bulk/" in case.operation.path else name
+            kind = name
+            if name == "id":
+                kind = "job" if "/bulk/" in case.operation.path else kind
+                kind = "paying" if "/calls/" in case.operation.path else kind
             case.path_parameters[name] = known[kind][picks % len(known[kind])]
     for name in ("at", "cursor"):
         if picks % 3 and name in (case.query or {}) and "{id}" in case.operation.path:

@@ -21,7 +21,7 @@ from holdfast.server.options import ServerOptions
 from holdfast.server.problems import problem_of
 from holdfast.server.request_checks import check_request
 from holdfast.server.routes import HANDLERS
-from holdfast.server.routing import described_routes
+from holdfast.server.routing import described_routes, options_handlers
 from holdfast.server.services import Services
 
 __all__ = ["ServerApp", "asgi"]
@@ -82,7 +82,7 @@ def _litestar(services: Services, run: Any) -> Litestar:
         return services
 
     return Litestar(
-        HANDLERS,
+        [*options_handlers(described_routes(HANDLERS)), *HANDLERS],
         dependencies={
             "requester": Provide(requester, sync_to_thread=False),
             "services": Provide(give_services, sync_to_thread=False),

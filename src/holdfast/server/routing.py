@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal, TypeAlias, cast, get_args, get_origin, get_type_hints
 
 import msgspec
+from litestar import Response
 from litestar.connection import ASGIConnection
 from litestar.enums import MediaType
 from litestar.handlers import HTTPRouteHandler
@@ -17,7 +18,14 @@ from litestar.types import Scope
 from holdfast.server.bodies import BodyReader
 from holdfast.server.roles import Role
 
-__all__ = ["Method", "RouteDescription", "described_routes", "description_of", "route"]
+__all__ = [
+    "Method",
+    "RouteDescription",
+    "described_routes",
+    "description_of",
+    "options_handlers",
+    "route",
+]
 
 Method: TypeAlias = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
@@ -168,7 +176,8 @@ def route(
         called = _called_directly(function, hints, body)
         return _Handler(
             path,
-            http_method=method,
+            # A request with HEAD is answered as one with GET, see `ServerApp`.
+            http_method=["GET", "HEAD"] if method == "GET" else method,
             status_code=status,
             media_type=media_type,
             opt=opt,
@@ -177,6 +186,27 @@ def route(
         )(called)
 
     return decorate
+
+
+def options_handlers(routes: Iterable[RouteDescription]) -> list[HTTPRouteHandler]:
+    """Return the handlers of OPTIONS, which name the methods of each path.
+
+    Those that Litestar makes name only the methods of the first handler of a path.
+    """
+    methods: dict[str, set[str]] = {}
+    for each in routes:
+        also = {"HEAD"} if each.method == "GET" else set[str]()
+        methods.setdefault(each.path, {"OPTIONS"}).update({each.method}, also)
+    return [_options_handler(path, ", ".join(sorted(found))) for path, found in methods.items()]
+
+
+def _options_handler(path: str, allowed: str) -> HTTPRouteHandler:
+    async def name_methods() -> Response[None]:
+        return Response(None, status_code=204, headers={"Allow": allowed})
+
+    return HTTPRouteHandler(
+        path, http_method="OPTIONS", opt={"role": "public"}, include_in_schema=False
+    )(name_methods)
 
 
 def _called_directly(

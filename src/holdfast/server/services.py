@@ -56,7 +56,7 @@ class Services:
             Unauthenticated: it has no valid credentials.
             Forbidden: the caller's role or tenant does not permit it.
         """
-        # The handlers of OPTIONS, which Litestar adds, have no role.
+        # A handler of OPTIONS that Litestar adds has no role.
         needed: Role = handler.opt.get("role", "public")
         if needed == "public":
             return
