@@ -20,8 +20,7 @@ class BodyReader:
     def read(self, body: bytes) -> Any:
         """Return the value of a body; None if a body that may be missing is empty.
 
-        Raises:
-            ClientException: it is not JSON, or does not have the right form.
+        A body that is not JSON, or does not have the right form, is answered with 400.
         """
         if not body:
             if self._is_optional:

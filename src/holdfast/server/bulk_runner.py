@@ -52,8 +52,7 @@ class BulkRunner:
     async def _work(self) -> None:
         while True:
             try:
-                for claimed in await self._hf.bulk_jobs.claim_due():
-                    await self._carry_out(claimed)
+                await self.carry_out_due()
             except HoldfastError as error:
                 _log.warning("bulk jobs could not be claimed: %s", error)
             except Exception:
@@ -62,6 +61,15 @@ class BulkRunner:
                 async with asyncio.timeout(self._poll_seconds):
                     await self._news.wait()
             self._news.clear()
+
+    async def carry_out_due(self) -> None:
+        """Carry out the jobs that no live server carries out, one after the other.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        while claimed := await self._hf.bulk_jobs.claim_due():
+            await self._carry_out(claimed)
 
     async def _carry_out(self, claimed: ClaimedBulkJob) -> None:
         """Act on page after page, until the job has ended or is no longer this server's."""

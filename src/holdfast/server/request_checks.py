@@ -20,9 +20,8 @@ async def check_request(
 ) -> None:
     """Check the names of the query parameters and the type of the body.
 
-    Raises:
-        ClientException: an unknown parameter, or one that is given twice.
-        HTTPException: the body is not JSON.
+    A parameter that is unknown or given twice is answered with 400, a body of another type than
+    JSON with 415.
     """
     described = description_of(handler)
     if described is None:

@@ -27,12 +27,14 @@ __all__ = [
     "route",
 ]
 
+_Connection: TypeAlias = ASGIConnection[Any, Any, Any, Any]
+_Guard: TypeAlias = Callable[[_Connection, HTTPRouteHandler], Awaitable[None]]
 Method: TypeAlias = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 # What Litestar passes by name, and what every handler may ask for.
 _GIVEN = frozenset(
-    {"body", "cookies", "headers", "query", "request", "requester", "scope", "services", "socket"}
-    | {"state", "return"}
+    {"body", "cookies", "data", "headers", "query", "request", "requester", "return", "scope"}
+    | {"services", "socket", "state"}
 )
 # What a handler gets without Litestar's help.
 _ASKED = frozenset({"data", "requester", "scope", "services"})
@@ -90,9 +92,10 @@ class RouteDescription(msgspec.Struct, frozen=True, kw_only=True):
 class _Handler(HTTPRouteHandler):
     """A handler whose guards get the handler itself, and not a new copy of it for each guard."""
 
-    async def authorize_connection(self, connection: ASGIConnection[Any, Any, Any, Any]) -> None:
-        for guard in self.resolve_guards():
-            await cast("Awaitable[None]", guard(connection, self))
+    async def authorize_connection(self, connection: _Connection) -> None:
+        guards = cast("list[_Guard]", self.resolve_guards())  # pyright: ignore[reportUnknownMemberType]
+        for guard in guards:
+            await guard(connection, self)
 
 
 def description_of(handler: object) -> RouteDescription | None:
@@ -132,48 +135,32 @@ def route(
     route reads no store. Other options are those of Litestar.
     """
 
+    described = functools.partial(
+        RouteDescription,
+        method=method,
+        path=path,
+        role=role,
+        tag=tag,
+        status=status,
+        media_type=media_type,
+        also=also or {},
+        etag=etag,
+        conflicts=conflicts,
+        missing="{" in path if missing is None else missing,
+        open=open,
+    )
+
     def decorate(function: Callable[..., Any]) -> HTTPRouteHandler:
         hints = get_type_hints(function, include_extras=True)
-        defaults = {
-            name: parameter.default
-            for name, parameter in inspect.signature(function).parameters.items()
-        }
+        if returns is not None:
+            hints["return"] = returns
         body, is_optional = _body_of(hints.get("data"))
-        summary, _, rest = (function.__doc__ or "").strip().partition("\n")
-        parameters = {
-            _wire_name(name, hint): (hint, defaults[name])
-            for name, hint in hints.items()
-            if name not in _GIVEN and name != "data"
+        parts = _derived_parts(function, hints, path)
+        opt = {
+            "role": role,
+            "route": described(body=body, body_is_optional=is_optional, **parts),
+            **options.pop("opt", {}),
         }
-        query = frozenset(
-            name
-            for name, (hint, _) in parameters.items()
-            if f"{{{name}:" not in path and not _is_header(hint)
-        )
-        described = RouteDescription(
-            method=method,
-            path=path,
-            role=role,
-            tag=tag,
-            status=status,
-            name=function.__name__,
-            summary=summary.rstrip("."),
-            details=" ".join(rest.split()),
-            media_type=media_type,
-            result=hints.get("return") if returns is None else returns,
-            body=body,
-            body_is_optional=is_optional,
-            parameters=parameters,
-            query=query,
-            repeatable=frozenset(name for name in query if _is_list(parameters[name][0])),
-            also=also or {},
-            etag=etag,
-            conflicts=conflicts,
-            missing="{" in path if missing is None else missing,
-            open=open,
-        )
-        opt = {"role": role, "route": described, **options.pop("opt", {})}
-        called = _called_directly(function, hints, body)
         return _Handler(
             path,
             # A request with HEAD is answered as one with GET, see `ServerApp`.
@@ -183,9 +170,36 @@ def route(
             opt=opt,
             include_in_schema=False,
             **options,
-        )(called)
+        )(_called_directly(function, hints, body))
 
     return decorate
+
+
+def _derived_parts(
+    function: Callable[..., Any], hints: Mapping[str, Any], path: str
+) -> dict[str, Any]:
+    """Return the parts of a description that the function itself says."""
+    given = inspect.signature(function).parameters
+    summary, _, rest = (function.__doc__ or "").strip().partition("\n")
+    parameters = {
+        _wire_name(name, hint): (hint, given[name].default)
+        for name, hint in hints.items()
+        if name not in _GIVEN
+    }
+    query = frozenset(
+        name
+        for name, (hint, _) in parameters.items()
+        if f"{{{name}:" not in path and not _is_header(hint)
+    )
+    return {
+        "name": function.__name__,
+        "summary": summary.rstrip("."),
+        "details": " ".join(rest.split()),
+        "result": hints.get("return"),
+        "parameters": parameters,
+        "query": query,
+        "repeatable": frozenset(name for name in query if _is_list(parameters[name][0])),
+    }
 
 
 def options_handlers(routes: Iterable[RouteDescription]) -> list[HTTPRouteHandler]:

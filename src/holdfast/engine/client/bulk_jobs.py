@@ -39,7 +39,7 @@ __all__ = ["BulkJobs", "ClaimedBulkJob"]
 
 LEASE_MS = 60_000
 """How long a server may take for a page before another one continues the job."""
-_CLAIMED_MAX = 10
+_LOOKED_AT_MAX = 100
 
 
 class BulkJobs:
@@ -121,15 +121,14 @@ class BulkJobs:
                 raise BulkJobEnded(f"the bulk job {id!r:.80} has {job.status}") from None
             return job
 
-    async def claim_due(self) -> list[ClaimedBulkJob]:
-        """Claim the jobs that no live server carries out.
+    async def claim_due(self) -> ClaimedBulkJob | None:
+        """Claim a job that no live server carries out, the one that is due for longest.
 
         Raises:
             StoreError: the store cannot be read.
         """
         now = self._kernel.clock.now_ms()
-        page = await self._kernel.due.query(BULKS, due_by(now), index="GSI1", limit=_CLAIMED_MAX)
-        claimed: list[ClaimedBulkJob] = []
+        page = await self._kernel.due.query(BULKS, due_by(now), index="GSI1", limit=_LOOKED_AT_MAX)
         for entry in page.items:
             try:
                 due_ms, key = due_bulk_job(entry)
@@ -139,8 +138,8 @@ class BulkJobs:
             owner = self._kernel.ids.new()
             job = await self._claim(key, due_ms, owner)
             if job is not None:
-                claimed.append(ClaimedBulkJob(self._kernel, job, owner))
-        return claimed
+                return ClaimedBulkJob(self._kernel, job, owner)
+        return None
 
     async def _claim(self, key: Key, due_ms: int, owner: str) -> BulkJob | None:
         now = self._kernel.clock.now_ms()
