@@ -125,7 +125,7 @@ def _problem_of_request(error: HTTPException) -> Problem:
 def _response(
     problem: Problem, *, retryable: bool = False, headers: Mapping[str, str] | None = None
 ) -> Response[Any]:
-    sent = dict(headers or {})
+    sent = {"Cache-Control": "no-store", **(headers or {})}
     if problem.status == 401:
         sent["WWW-Authenticate"] = "Bearer"
     if retryable or problem.status in (429, 503):
