@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
+from litestar import Response
+from litestar.enums import MediaType
 from litestar.params import KwargDefinition
 
 from holdfast.model.json_form import JsonForm, json_schema
@@ -106,9 +108,11 @@ def _operation(route: RouteDescription, schemas: dict[str, Any]) -> dict[str, An
 def _responses(route: RouteDescription, schemas: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for status, result in {**route.also, route.status: route.result}.items():
-        answer: dict[str, Any] = {"description": _SUCCESSES[status]}
+        answer: dict[str, Any] = {"description": _SUCCESSES.get(status, "The answer.")}
         if status != 204 and result not in (None, type(None)):
-            answer["content"] = {route.media_type: {"schema": _schema(result, schemas)}}
+            is_json = route.media_type == MediaType.JSON
+            schema = _schema(result, schemas) if is_json else _TEXT["schema"]
+            answer["content"] = {route.media_type: {"schema": schema}}
         headers: dict[str, Any] = {}
         if route.etag and status == 200:
             headers["ETag"] = {"description": "Changes with the answer.", **_TEXT}
@@ -151,6 +155,8 @@ def _parameter(route: RouteDescription, name: str, hint: Any, default: Any) -> d
 
 def _schema(kind: Any, schemas: dict[str, Any]) -> dict[str, Any]:
     """Return a reference to the schema of a type, which is added to the known ones."""
+    if isinstance(origin := get_origin(kind), type) and issubclass(origin, Response):
+        (kind,) = get_args(kind)
     if isinstance(kind, type) and issubclass(kind, JsonForm):
         schemas.setdefault(kind.__name__, json_schema(kind))
         return {"$ref": _REF.format(name=kind.__name__)}
