@@ -147,10 +147,13 @@ async def test_a_server_that_lost_its_job_stops(
     assert slow is not None
     assert await second.bulk_jobs.claim_due() is None
     clock.advance(LEASE_MS / 1000 + 1)
-    await BulkRunner(second).carry_out_due()
+    taken = await second.bulk_jobs.claim_due()
+    assert taken is not None
     assert not await slow.save(BulkProgress(seen=1, cursor="x"))
     await slow.end("failed", BulkProgress())
-    assert (await first.bulk_jobs.get(job.id, tenant="default")).status == "finished"
+    assert (await first.bulk_jobs.get(job.id, tenant="default")).status == "running"
+    assert await taken.save(BulkProgress(seen=2, cursor="x"))
+    assert (await first.bulk_jobs.get(job.id, tenant="default")).progress.seen == 2
 
 
 async def test_a_job_is_claimed_once(servers: list[Holdfast]) -> None:

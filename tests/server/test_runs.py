@@ -210,7 +210,8 @@ async def test_ambiguous_calls_are_listed_and_resolved(
     first = (await http.get("/v1/ambiguous?limit=2")).json()
     rest = (await http.get("/v1/ambiguous", params={"cursor": first["cursor"]})).json()
     calls = {call["run"]: call["call"] for call in first["calls"] + rest["calls"]}
-    assert (len(first["calls"]), calls.keys(), rest["cursor"]) == (2, {"a", "b", "c"}, None)
+    assert (len(first["calls"]), len(rest["calls"]), rest["cursor"]) == (2, 1, None)
+    assert calls.keys() == {"a", "b", "c"}
     assert (await http.get("/v1/ambiguous?cursor=x")).status_code == 422
     url = f"/v1/runs/a/calls/{calls['a']}/resolve"
     none = await http.post(url, json={})
