@@ -68,6 +68,8 @@ LOGS_OF_NO_RUN = {
     "engine/worker/loop_watchdog.py": {"_log_blocked", "_log_unblocked"},
     "engine/worker/reaper.py": {"_run_turn"},
     "engine/worker/worker.py": {"_repeat"},
+    "server/bulk_runner.py": {"_carry_out", "_work"},
+    "server/problems.py": {"problem_of", "_problem_of_ours"},
     "storage/backups/restore.py": {"_recover_restore"},
     "storage/damage_log.py": {"record"},
     "storage/folder_blobs.py": {"_make_private"},

@@ -10,8 +10,10 @@ from typing import Any, NoReturn, TypeVar, Unpack
 from holdfast.clock import Clock, Ids, SystemClock, SystemIds
 from holdfast.engine.client import bulk, sweep
 from holdfast.engine.client.awaiting import RunOutcomes
+from holdfast.engine.client.bulk_jobs import BulkJobs
 from holdfast.engine.client.launching import RunLauncher
 from holdfast.engine.client.process_workers import ProcessWorkers
+from holdfast.engine.client.quota_levels import QuotaLevels
 from holdfast.engine.client.shards import raise_shards
 from holdfast.engine.client.wait_warnings import warn_about_waits
 from holdfast.engine.effects.argument_recorder import ArgumentRecorder, Redact
@@ -57,7 +59,6 @@ from holdfast.model.program import Program, ResultT
 from holdfast.model.progress import BulkProgress, SweepProgress
 from holdfast.model.quota import Quota
 from holdfast.model.run import AmbiguousCall, OnBusy, RunPage, SessionQueueEntry
-from holdfast.records.head import OPEN, TROUBLED
 from holdfast.records.keys import RunKey, SessionQueueKey
 from holdfast.records.run_filter import RunFilter
 from holdfast.storage import Meter, Store
@@ -72,7 +73,6 @@ _WEEK_MS = milliseconds_of(days(7), "expires")
 _TWO_DAYS = days(2)
 # How long calls of hooks may go on when an instance is closed.
 _HOOK_SECONDS = 5.0
-_CANCELLABLE = OPEN | {"ready", "closing"}
 
 
 class Holdfast:
@@ -137,6 +137,10 @@ class Holdfast:
         self._services = HandleServices(
             self._kernel, self._workers, self._resources, self._outcomes
         )
+        self.bulk_jobs = BulkJobs(self._kernel)
+        """The bulk actions that servers carry out."""
+        self.quota_levels = QuotaLevels(self._kernel, self._resources)
+        """How much of the quotas of this instance is used."""
 
     @property
     def tenant(self) -> str:
@@ -216,7 +220,13 @@ class Holdfast:
         if asked.budget is not None:
             warn_if_no_call_fits(asked.run, asked.budget, self._resources.models)
         launched = await self._launcher.start(graph, graph.admitted_input(input), asked)
-        return RunHandle(self._services, launched.run, launched.graph, launched.outcome)
+        return RunHandle(
+            self._services,
+            launched.run,
+            launched.graph,
+            launched.outcome,
+            repeated=launched.repeated,
+        )
 
     def run(
         self, id: str, *, tenant: str | None = None, graph: Program[Any, ResultT] | None = None
@@ -274,9 +284,16 @@ class Holdfast:
         heads = await session_queue.list_queue(self._kernel, key)
         return [queue_entry_of(head, now_ms=now) for head in heads]
 
-    def ambiguous(self, *, tenant: str | None = None) -> AsyncGenerator[AmbiguousCall, None]:
-        """Yield the at-most-once calls that may have been made, until `RunHandle.resolve`."""
-        return ambiguity.list_ambiguous_calls(self._kernel, self._tenant_or_default(tenant))
+    def ambiguous(
+        self, *, tenant: str | None = None, after: str | None = None
+    ) -> AsyncGenerator[AmbiguousCall, None]:
+        """Yield the at-most-once calls that may have been made, until `RunHandle.resolve`.
+
+        ``after`` is the cursor of a list that a server returned.
+        """
+        return ambiguity.list_ambiguous_calls(
+            self._kernel, self._tenant_or_default(tenant), after=ambiguity.checked_cursor(after)
+        )
 
     # --- many runs, and what they leave behind ----------------------------------------------------
 
@@ -310,7 +327,9 @@ class Holdfast:
         return bulk.act_on_runs(
             self._kernel,
             self._tenant_or_default(tenant),
-            validated_bulk_filter(run_filter, among=_CANCELLABLE, everything=everything),
+            validated_bulk_filter(
+                run_filter, among=bulk.BULK_STATUSES["cancel"], everything=everything
+            ),
             None if dry_run else cancel,
             limit=validated_bulk_limit(limit),
             cursor=cursor,
@@ -345,7 +364,9 @@ class Holdfast:
         return bulk.act_on_runs(
             self._kernel,
             self._tenant_or_default(tenant),
-            validated_bulk_filter(run_filter, among=TROUBLED, everything=everything),
+            validated_bulk_filter(
+                run_filter, among=bulk.BULK_STATUSES["retry"], everything=everything
+            ),
             None if dry_run else retry,
             limit=validated_bulk_limit(limit),
             cursor=cursor,

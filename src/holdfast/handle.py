@@ -86,7 +86,11 @@ class RunHandle(Generic[ResultT]):
         key: RunKey,
         graph: Program[Any, ResultT] | None,
         outcome: RunOutcome | None = None,
+        *,
+        repeated: bool = False,
     ) -> None:
+        self.repeated = repeated
+        """Whether the start that returned it found the run already there."""
         self._services = services
         self._kernel = services.kernel
         self._workers = services.workers

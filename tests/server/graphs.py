@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from holdfast import Context, Graph, signal
+from holdfast import Context, Graph, signal, tool
 
 APPROVED = signal("approved", bool)
 
@@ -31,4 +31,51 @@ async def approve(order: Order, ctx: Context) -> Order:
 
 orders.route(price, approve)
 
-GRAPHS = [orders]
+broken = Graph("broken", Order)
+
+
+@broken.node
+async def break_down(order: Order) -> Order:
+    raise ValueError("out of paper")
+
+
+@tool(at_most_once=True)
+def pay() -> str:
+    raise ConnectionError("torn")
+
+
+paying = Graph("paying", Order)
+
+
+@paying.node
+async def pay_once(order: Order, ctx: Context) -> Order:
+    return replace(order, item=await ctx.call(pay))
+
+
+priced = Graph("priced", Order)
+
+
+@priced.node(name="price")
+async def price_child(order: Order) -> Order:
+    return replace(order, cents=200)
+
+
+family = Graph("family", Order)
+
+
+@family.node
+async def ask_child(order: Order, ctx: Context) -> Order:
+    await ctx.run(priced, order, id=f"{ctx.run_id}-child")
+    return order
+
+
+MORE = signal("more", Order)
+chat = Graph("chat", Order, signals=[MORE])
+
+
+@chat.node
+async def listen(order: Order, ctx: Context) -> Order:
+    return await ctx.wait(MORE)
+
+
+GRAPHS = [orders, chat, broken, paying, family, priced]

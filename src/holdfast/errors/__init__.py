@@ -38,6 +38,8 @@
     │   ├── BudgetShared          the run uses the budget of its parent
     │   ├── NotAmbiguous          no such call waits for an operator to resolve it
     │   ├── SessionBusy           another run of the session is still active
+    │   ├── BulkJobNotFound       no bulk job of the tenant has this id
+    │   ├── BulkJobEnded          the bulk job has ended
     │   ├── UnknownGraph          the server has no graph of this name
     │   ├── Unauthenticated       the request has no valid API key or token
     │   ├── Forbidden             the caller's role or tenant does not permit it
@@ -190,7 +192,14 @@ from holdfast.errors.runs import (
     UnknownNode,
     Unsuccessful,
 )
-from holdfast.errors.service import Forbidden, TooManyRequests, Unauthenticated, UnknownGraph
+from holdfast.errors.service import (
+    BulkJobEnded,
+    BulkJobNotFound,
+    Forbidden,
+    TooManyRequests,
+    Unauthenticated,
+    UnknownGraph,
+)
 from holdfast.errors.stores import (
     AccessDenied,
     CredentialsExpired,
@@ -220,6 +229,8 @@ __all__ = [
     "BlobNotFound",
     "BudgetShared",
     "BudgetSpent",
+    "BulkJobEnded",
+    "BulkJobNotFound",
     "CallChanged",
     "CallError",
     "CallFailed",

@@ -4,7 +4,26 @@ from __future__ import annotations
 
 from holdfast.errors.refusals import Refused
 
-__all__ = ["Forbidden", "TooManyRequests", "Unauthenticated", "UnknownGraph"]
+__all__ = [
+    "BulkJobEnded",
+    "BulkJobNotFound",
+    "Forbidden",
+    "TooManyRequests",
+    "Unauthenticated",
+    "UnknownGraph",
+]
+
+
+class BulkJobEnded(Refused):
+    """The bulk job has ended, and cannot be cancelled."""
+
+    code = "bulk_job_ended"
+
+
+class BulkJobNotFound(Refused):
+    """No bulk job of the tenant has this id."""
+
+    code = "bulk_job_not_found"
 
 
 class UnknownGraph(Refused):

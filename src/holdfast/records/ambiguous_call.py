@@ -10,7 +10,7 @@ import msgspec
 from holdfast.errors import JournalDamaged
 from holdfast.model.run import AmbiguousCall
 from holdfast.records.head import Head
-from holdfast.records.index_keys import calls_partition, listed_ms
+from holdfast.records.index_keys import call_index_key, calls_partition, listed_ms
 from holdfast.records.keys import RunKey, call_key
 from holdfast.records.times import utc_datetime
 from holdfast.storage import Delete, Put
@@ -43,7 +43,7 @@ def list_call_write(
         "PK": place.pk,
         "SK": place.sk,
         "GSI2PK": calls_partition(head.key.tenant),
-        "GSI2SK": f"{now_ms:013d}#{head.key.id}#{id}",
+        "GSI2SK": call_index_key(now_ms, head.key.id, id),
         "ttl": head.ttl,
         "show": {"graph": head.graph, "node": node, "name": name, "key": key},
     }

@@ -7,6 +7,7 @@
 ``OWN#{worker}``                 ``{graph}#{shard:03}#{tenant}#{id}#{epoch}``     claimed runs
 ``WORKERS``                      ``{due_ms:013}#{id}``                            leases of workers
 ``REAPED``                       ``{reaped_ms:013}#{id}``                         dead workers
+``BULKS``                        ``{due_ms:013}#{tenant}#{id}``                   bulk jobs to claim
 ================================ ================================================ =================
 
 For a run in a named pool ``{graph}`` is ``{graph}@{pool}``. A key contains the epoch, so that a
@@ -30,6 +31,7 @@ __all__ = [
     "WORKERS",
     "DueQueue",
     "IndexKey",
+    "call_index_key",
     "calls_partition",
     "due_after",
     "due_by",
@@ -147,6 +149,11 @@ def reaped_between(cursor: str, until_ms: int) -> Between | None:
 def calls_partition(tenant: str) -> str:
     """Return the partition of the ambiguous calls of a tenant."""
     return f"CALLS#{tenant}"
+
+
+def call_index_key(since_ms: int, run: str, call: str) -> str:
+    """Return the sort key of an ambiguous call in its list."""
+    return f"{since_ms:013d}#{run}#{call}"
 
 
 def list_index_key(run: RunKey, created_ms: int, shards: int, *, trouble: bool) -> tuple[str, str]:

@@ -17,6 +17,7 @@ the same                            ``T#{number:012}``                        a 
 ``WORKER#{id}``                     ``WORKER``                                a worker and its lease
 ``QUOTA#{tenant}#{name}``           ``QUOTA``                                 the level of a quota
 ``GRAPH#{name}``                    ``{version:08}``                          facts about a graph
+``BULK#{tenant}``                   ``{id}``                                  a bulk job
 ``SETTINGS``                        ``SETTINGS``                              settings of the store
 ``REAPING``                         ``REAPING``                               repeated sweeps
 =================================== ========================================= ======================
@@ -50,6 +51,8 @@ __all__ = [
     "SpoolKey",
     "account_key",
     "answer_key",
+    "bulk_key",
+    "bulk_partition",
     "call_key",
     "child_key",
     "children_range",
@@ -285,6 +288,16 @@ def quota_key(tenant: str, name: str) -> Key:
 def graph_key(name: str, version: int) -> Key:
     """Return the key of the item of a graph's version."""
     return Key(f"GRAPH#{name}", f"{version:08d}")
+
+
+def bulk_partition(tenant: str) -> str:
+    """Return the partition of the bulk jobs of a tenant."""
+    return f"BULK#{tenant}"
+
+
+def bulk_key(tenant: str, id: str) -> Key:
+    """Return the key of a bulk job."""
+    return Key(bulk_partition(tenant), id)
 
 
 def _is_digits(text: str) -> bool:

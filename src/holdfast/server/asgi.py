@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+import msgspec
 from litestar import Litestar
 from litestar.di import Provide
 from litestar.types import Scope
@@ -15,10 +16,12 @@ from holdfast.engine.worker.options import WorkerOptions
 from holdfast.model.program import Program
 from holdfast.server.caller import Requester
 from holdfast.server.encoding import JsonResponse
-from holdfast.server.openapi import openapi_config
+from holdfast.server.openapi import api_description
 from holdfast.server.options import ServerOptions
 from holdfast.server.problems import problem_of
+from holdfast.server.request_checks import check_request
 from holdfast.server.routes import HANDLERS
+from holdfast.server.routing import described_routes, options_handlers
 from holdfast.server.services import Services
 
 __all__ = ["ServerApp", "asgi"]
@@ -46,8 +49,12 @@ class ServerApp:
         self.services = services
         self._worker = worker
         self.litestar = _litestar(services, self._run)
+        described = api_description(described_routes(HANDLERS))
+        services.api_description = msgspec.json.encode(described)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            scope, send = {**scope, "method": "GET"}, _without_body(send)
         await self.litestar(scope, receive, send)
 
     @asynccontextmanager
@@ -59,6 +66,7 @@ class ServerApp:
     @asynccontextmanager
     async def _run(self, app: Litestar) -> AsyncGenerator[None]:
         async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.services.bulk)
             if self._worker is not False:
                 options = None if self._worker is True else self._worker
                 working = self.services.hf.worker(self.services.graphs, options=options)
@@ -74,16 +82,28 @@ def _litestar(services: Services, run: Any) -> Litestar:
         return services
 
     return Litestar(
-        HANDLERS,
+        [*options_handlers(described_routes(HANDLERS)), *HANDLERS],
         dependencies={
             "requester": Provide(requester, sync_to_thread=False),
             "services": Provide(give_services, sync_to_thread=False),
         },
         exception_handlers={Exception: problem_of},
-        guards=[services.authorize],
+        guards=[services.authorize, check_request],
         lifespan=[run],
         logging_config=None,
-        openapi_config=openapi_config(),
+        opt={"services": services},
+        openapi_config=None,
         request_max_body_size=services.options.body_bytes_max,
         response_class=JsonResponse,
     )
+
+
+def _without_body(send: Any) -> Any:
+    """Return a sender that leaves out what a response to HEAD must not have."""
+
+    async def send_headers(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            message = {**message, "body": b""}
+        await send(message)
+
+    return send_headers

@@ -14,6 +14,8 @@ from holdfast.display import get_logger
 from holdfast.errors import (
     AlreadyExists,
     BudgetShared,
+    BulkJobEnded,
+    BulkJobNotFound,
     ExpiryNotLater,
     Forbidden,
     HoldfastError,
@@ -34,6 +36,7 @@ from holdfast.errors import (
     Unauthenticated,
     UnknownGraph,
     UnknownSignal,
+    Unsuccessful,
 )
 
 __all__ = ["PROBLEM_JSON", "STATUSES", "Problem", "problem_of", "status_of"]
@@ -53,15 +56,18 @@ STATUSES: tuple[tuple[type[HoldfastError], int], ...] = (
     (Forbidden, 403),
     (RunNotFound, 404),
     (UnknownGraph, 404),
+    (BulkJobNotFound, 404),
     (TooManyRequests, 429),
     (InboxFull, 429),
     (AlreadyExists, 409),
     (BudgetShared, 409),
+    (BulkJobEnded, 409),
     (ExpiryNotLater, 409),
     (NotAmbiguous, 409),
     (NotRetryable, 409),
     (RunEnded, 409),
     (SessionBusy, 409),
+    (Unsuccessful, 409),
     (Refused, 409),
     (RunClosing, 503),
     (Throttled, 503),
@@ -91,7 +97,7 @@ def problem_of(request: Request[Any, Any, Any], error: Exception) -> Response[An
     """Return the response to a request that raised an error."""
     if isinstance(error, HoldfastError):
         return _response(_problem_of_ours(error), retryable=error.retryable)
-    if isinstance(error, HTTPException):
+    if isinstance(error, HTTPException) and error.status_code < 500:
         return _response(_problem_of_request(error), headers=error.headers)
     _log.exception("%s %s failed", request.method, request.scope["path"], exc_info=error)
     return _response(Problem("Internal Server Error", 500, "internal", "See the server's log."))
@@ -119,7 +125,7 @@ def _problem_of_request(error: HTTPException) -> Problem:
 def _response(
     problem: Problem, *, retryable: bool = False, headers: Mapping[str, str] | None = None
 ) -> Response[Any]:
-    sent = dict(headers or {})
+    sent = {"Cache-Control": "no-store", **(headers or {})}
     if problem.status == 401:
         sent["WWW-Authenticate"] = "Bearer"
     if retryable or problem.status in (429, 503):

@@ -11,6 +11,7 @@ from litestar.handlers import BaseRouteHandler
 from holdfast.app import Holdfast
 from holdfast.errors import Forbidden, Unauthenticated, UnknownGraph
 from holdfast.model.program import Program
+from holdfast.server.bulk_runner import BulkRunner
 from holdfast.server.caller import ANY_TENANT, Identity, Requester
 from holdfast.server.options import ServerOptions
 from holdfast.server.roles import Role, includes
@@ -31,6 +32,10 @@ class Services:
         self.hf = hf
         self.graphs = graphs
         self.options = options
+        self.bulk = BulkRunner(hf)
+        """Carries out bulk jobs."""
+        self.api_description = b""
+        """The OpenAPI document of this server, in JSON."""
 
     def graph(self, name: str) -> Program:
         """Return the newest version of a graph that this server has.
@@ -51,7 +56,8 @@ class Services:
             Unauthenticated: it has no valid credentials.
             Forbidden: the caller's role or tenant does not permit it.
         """
-        needed: Role = handler.opt["role"]
+        # A handler of OPTIONS that Litestar adds has no role.
+        needed: Role = handler.opt.get("role", "public")
         if needed == "public":
             return
         identity = await self._identify(connection)

@@ -224,9 +224,14 @@ class Holdfast:
         """
         return self._portal.call(self._holdfast.session_queue, session, user=user, tenant=tenant)
 
-    def ambiguous(self, *, tenant: str | None = None) -> Generator[AmbiguousCall, None, None]:
-        """Yield the at-most-once calls that may have been made, until `RunHandle.resolve`."""
-        return self._portal.iterate(self._holdfast.ambiguous, tenant=tenant)
+    def ambiguous(
+        self, *, tenant: str | None = None, after: str | None = None
+    ) -> Generator[AmbiguousCall, None, None]:
+        """Yield the at-most-once calls that may have been made, until `RunHandle.resolve`.
+
+        ``after`` is the cursor of a list that a server returned.
+        """
+        return self._portal.iterate(self._holdfast.ambiguous, tenant=tenant, after=after)
 
     @takes_run_filter
     def cancel_all(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from functools import partial
 
 from holdfast.engine.history.lists import list_runs
@@ -18,16 +18,25 @@ from holdfast.errors import (
 )
 from holdfast.model.progress import BulkProgress
 from holdfast.model.run import RunEntry
+from holdfast.model.service import BulkAction
+from holdfast.records.head import OPEN, TROUBLED
 from holdfast.records.keys import RunKey
 from holdfast.records.run_filter import RunFilter
 
-__all__ = ["Action", "act_on_runs"]
+__all__ = ["BULK_STATUSES", "ERRORS_MAX", "Action", "act_on_runs"]
 
 Action = Callable[[RunKey], Awaitable[None]]
 
+BULK_STATUSES: Mapping[BulkAction, frozenset[str]] = {
+    "cancel": OPEN | {"ready", "closing"},
+    "retry": TROUBLED,
+}
+"""The statuses of the runs to which an action applies."""
+ERRORS_MAX = 5
+"""Of how many runs a progress has the errors."""
+
 _RUNS_PER_PAGE = 400
 _CONCURRENT_MAX = 16
-_ERRORS_MAX = 5
 # The errors of runs that have changed since they were listed.
 _REFUSALS = (RunEnded, RunNotFound, NotRetryable)
 
@@ -70,7 +79,7 @@ async def act_on_runs(
             refused=progress.refused + refused,
             failed=progress.failed + len(errors),
             cursor=page.cursor,
-            errors=(*progress.errors, *errors)[:_ERRORS_MAX],
+            errors=(*progress.errors, *errors)[:ERRORS_MAX],
         )
         yield progress
         if page.cursor is None or progress.seen == limit:

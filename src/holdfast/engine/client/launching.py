@@ -35,6 +35,8 @@ class LaunchedRun(msgspec.Struct, frozen=True):
     """None if a run of another graph took the input."""
     outcome: RunOutcome | None = None
     """How it ended, if it ended in memory: then no row says it."""
+    repeated: bool = False
+    """Whether the run existed before, or another run took the input."""
 
 
 class RunLauncher:
@@ -79,12 +81,12 @@ class RunLauncher:
             )
             if started.loaded is not None:
                 slot.start_run(started.head, started.loaded)
+        repeated = started.loaded is None
         if started.head.into is None:
-            return LaunchedRun(request.run, graph)
+            return LaunchedRun(request.run, graph, repeated=repeated)
         merged_into = RunKey(request.run.tenant, started.head.into)
-        return LaunchedRun(
-            merged_into, graph if await self._is_run_of(merged_into, graph) else None
-        )
+        graph_or_none = graph if await self._is_run_of(merged_into, graph) else None
+        return LaunchedRun(merged_into, graph_or_none, repeated=repeated)
 
     async def _start_in_memory(
         self,

@@ -43,12 +43,12 @@ async def list_runs(
     Raises:
         InvalidQuery: the cursor is not one of a list of runs.
     """
-    shards = (await kernel.get_settings()).list_shards
     lower, upper = f"{run_filter.since_ms:013d}", f"{run_filter.until_ms:013d}"
     if cursor is not None:
         upper = _checked_cursor(cursor)
         if upper < lower:  # the cursor of a list that went further back
             return RunPage([], None)
+    shards = (await kernel.get_settings()).list_shards
     where = Between(lower, upper)
     damaged: list[ItemDamaged] = []
     parts = [

@@ -104,6 +104,7 @@ class Kernel:
         self.session_queues = store.records("session")
         self.accounts = store.records("account")
         self.graph_items = store.records("graph")
+        self.bulk_jobs = store.records("bulk")
         self.known_graphs = KnownGraphs()
         self._user_key = user_key
         self._settings: Settings | None = None

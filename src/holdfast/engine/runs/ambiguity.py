@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
@@ -9,29 +10,43 @@ from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.local_workers import LocalWorkers
 from holdfast.engine.runs.rows import read_row
 from holdfast.engine.runs.signalling import send_signal
-from holdfast.errors import ItemDamaged, JournalDamaged, NotAmbiguous, PayloadTooLarge
+from holdfast.errors import (
+    InvalidQuery,
+    ItemDamaged,
+    JournalDamaged,
+    NotAmbiguous,
+    PayloadTooLarge,
+)
 from holdfast.model.run import AmbiguousCall
 from holdfast.model.wait import ResolutionWait
 from holdfast.records.ambiguous_call import ambiguous_call_of
 from holdfast.records.head import OPEN, ROW_WAITS_MAX, Head, head_of, is_past_ttl
-from holdfast.records.index_keys import calls_partition
+from holdfast.records.index_keys import call_index_key, calls_partition
 from holdfast.records.keys import RunKey, call_key
-from holdfast.storage import Key
+from holdfast.storage import All, From, Key
 from holdfast.storage.item import Item
 
-__all__ = ["list_ambiguous_calls", "resolve_call"]
+__all__ = ["checked_cursor", "cursor_of", "list_ambiguous_calls", "resolve_call"]
 
 _RESOLUTION = "resolution"
+# When the call became ambiguous, its run and its id.
+_CURSOR_PATTERN = re.compile(r"[0-9]{13}#[^#\x00-\x1f]{1,128}#[^#\x00-\x1f]{1,256}")
 _BATCH_ITEMS = 100
 
 
-async def list_ambiguous_calls(kernel: Kernel, tenant: str) -> AsyncGenerator[AmbiguousCall, None]:
+async def list_ambiguous_calls(
+    kernel: Kernel, tenant: str, *, after: str | None = None
+) -> AsyncGenerator[AmbiguousCall, None]:
     """Yield a tenant's ambiguous calls that wait for a person, oldest first.
 
-    A call is left out if its entry or the row of its run is damaged.
+    With the `cursor_of` a call as ``after``, only those that follow it. A call is left out if its
+    entry or the row of its run is damaged.
     """
     batch: list[AmbiguousCall] = []
-    async for item in kernel.lists.query_all(calls_partition(tenant), index="GSI2"):
+    where = All() if after is None else From(after)
+    async for item in kernel.lists.query_all(calls_partition(tenant), where, index="GSI2"):
+        if item["GSI2SK"] == after:
+            continue
         try:
             batch.append(ambiguous_call_of(item))
         except JournalDamaged as error:
@@ -42,6 +57,22 @@ async def list_ambiguous_calls(kernel: Kernel, tenant: str) -> AsyncGenerator[Am
             batch = []
     for call in await _select_waiting(kernel, batch):
         yield call
+
+
+def cursor_of(call: AmbiguousCall) -> str:
+    """Return the cursor after which the calls that follow this one are listed."""
+    return call_index_key(round(call.since.timestamp() * 1000), call.run, call.call)
+
+
+def checked_cursor(cursor: object) -> str | None:
+    """Return the cursor of a list of ambiguous calls.
+
+    Raises:
+        InvalidQuery: it is not one.
+    """
+    if cursor is None or (isinstance(cursor, str) and _CURSOR_PATTERN.fullmatch(cursor)):
+        return cursor
+    raise InvalidQuery(f"not a cursor of a list of calls: {cursor!r:.80}", field="after")
 
 
 async def _select_waiting(kernel: Kernel, calls: list[AmbiguousCall]) -> list[AmbiguousCall]:

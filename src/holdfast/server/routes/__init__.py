@@ -1,7 +1,23 @@
 """Every route of the server."""
 
+from holdfast.server.routes.bulk import BULK
+from holdfast.server.routes.description import DESCRIPTION
+from holdfast.server.routes.graphs import GRAPHS
+from holdfast.server.routes.quotas import QUOTAS
+from holdfast.server.routes.run_actions import RUN_ACTIONS
+from holdfast.server.routes.run_reads import RUN_READS
 from holdfast.server.routes.runs import RUNS
+from holdfast.server.routes.sessions import SESSIONS
 
 __all__ = ["HANDLERS"]
 
-HANDLERS = (*RUNS,)
+HANDLERS = (
+    *GRAPHS,
+    *RUNS,
+    *RUN_READS,
+    *RUN_ACTIONS,
+    *SESSIONS,
+    *QUOTAS,
+    *BULK,
+    *DESCRIPTION,
+)

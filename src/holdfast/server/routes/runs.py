@@ -1,31 +1,172 @@
-"""Routes that read runs."""
+"""Routes that start and list runs."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from litestar.params import PathParameter, QueryParameter
+from litestar.params import QueryParameter
+from litestar.types import Scope
 
-from holdfast.model.run import Run, RunPage
+from holdfast.errors import InvalidQuery
+from holdfast.model.run import PAUSE_REASONS, RunPage, Status
+from holdfast.model.service import StartedRun
+from holdfast.records.run_filter import RunFilter
 from holdfast.server.caller import RequesterOf
+from holdfast.server.encoding import JsonResponse
+from holdfast.server.parameters import (
+    Cursor,
+    IdempotencyKey,
+    Limit,
+    StartBody,
+    address,
+    key_digest,
+)
 from holdfast.server.routing import route
+from holdfast.server.services import ServicesOf
 
 __all__ = ["RUNS"]
 
-RunId = Annotated[str, PathParameter(description="The run's id.", max_length=128)]
-Limit = Annotated[int, QueryParameter(ge=1, le=1000, description="How many, at most.")]
+_TIME = "2026-11-01T09:30:00Z"
+_StatusIs = Annotated[
+    list[Status] | None,
+    QueryParameter(max_items=10, description="Statuses of which a run has one."),
+]
+_GraphIs = Annotated[str | None, QueryParameter(max_length=128, description="The graph's name.")]
+_Label = Annotated[
+    list[str] | None,
+    QueryParameter(max_items=10, description="Labels that a run has, each as name=value."),
+]
+_ReasonIs = Annotated[
+    str | None,
+    QueryParameter(
+        max_length=64,
+        pattern=f"^({'|'.join(PAUSE_REASONS)})$",
+        description="Why the run is paused.",
+    ),
+]
+_NodeIs = Annotated[
+    str | None, QueryParameter(max_length=1024, description="The node at which the run is.")
+]
+_Since = Annotated[
+    str | None, QueryParameter(max_length=64, description=f"Started then or later: {_TIME}.")
+]
+_Until = Annotated[
+    str | None, QueryParameter(max_length=64, description=f"Started before: {_TIME}.")
+]
+_UpdatedSince = Annotated[
+    str | None, QueryParameter(max_length=64, description=f"Last written then or later: {_TIME}.")
+]
+_UpdatedUntil = Annotated[
+    str | None, QueryParameter(max_length=64, description=f"Last written before: {_TIME}.")
+]
+_CostMin = Annotated[
+    float | None, QueryParameter(ge=0, description="Its calls cost at least so many dollars.")
+]
+_CostMax = Annotated[
+    float | None, QueryParameter(ge=0, description="Its calls cost at most so many dollars.")
+]
 
 
-@route("GET", "/v1/runs", role="viewer", tag="runs")
-async def list_runs(requester: RequesterOf, limit: Limit = 100) -> RunPage:
-    """List runs, the newest first."""
-    return await requester.hf.list(tenant=requester.tenant, limit=limit)
+@route(
+    "POST",
+    "/v1/runs",
+    role="operator",
+    tag="runs",
+    status=201,
+    conflicts=True,
+    missing=True,
+    also={200: StartedRun},
+    returns=StartedRun,
+)
+async def start_run(
+    requester: RequesterOf,
+    services: ServicesOf,
+    scope: Scope,
+    data: StartBody,
+    idempotency_key: IdempotencyKey = None,
+) -> JsonResponse[StartedRun]:
+    """Start a run. The answer comes as soon as the start is stored.
+
+    A start that is repeated with the same id or Idempotency-Key, and with the same input and user,
+    answers 200 with the same run; with another input it answers 409.
+    """
+    bound_to = f"{requester.tenant}\0{data.graph}"
+    run = await requester.hf.start(
+        services.graph(data.graph),
+        data.input,
+        id=key_digest(idempotency_key, data.id, field="id", bound_to=bound_to),
+        tenant=requester.tenant,
+        user=data.user,
+        labels=data.labels,
+        pool=data.pool,
+        session=data.session,
+        on_busy=data.on_busy,
+        durability="every_node",  # the answer must not wait for a pause
+        start_at=data.start_at,
+        expires=data.expires,
+        retention=data.retention,
+        budget=None if data.budget is None else data.budget.budget(),
+    )
+    url = address(scope, "runs", run.id)
+    return JsonResponse(
+        StartedRun(id=run.id, tenant=run.tenant, url=url),
+        status_code=200 if run.repeated else 201,
+        headers={"Location": url},
+    )
 
 
-@route("GET", "/v1/runs/{id:str}", role="viewer", tag="runs")
-async def get_run(requester: RequesterOf, id: RunId) -> Run:
-    """Get the row of a run."""
-    return await requester.run(id).get()
+@route("GET", "/v1/runs", role="viewer", tag="runs", etag=True)
+async def list_runs(
+    requester: RequesterOf,
+    status: _StatusIs = None,
+    graph: _GraphIs = None,
+    label: _Label = None,
+    since: _Since = None,
+    until: _Until = None,
+    reason: _ReasonIs = None,
+    node: _NodeIs = None,
+    updated_since: _UpdatedSince = None,
+    updated_until: _UpdatedUntil = None,
+    cost_usd_min: _CostMin = None,
+    cost_usd_max: _CostMax = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> RunPage:
+    """List runs, the newest first: those that meet all conditions given.
+
+    A page may have fewer runs than the limit, and a cursor.
+    """
+    found = RunFilter(
+        status,
+        graph=graph,
+        labels=_labels_of(label or []),
+        since=since,
+        until=until,
+        reason=reason,
+        node=node,
+        updated_since=updated_since,
+        updated_until=updated_until,
+        cost_usd_min=cost_usd_min,
+        cost_usd_max=cost_usd_max,
+    )
+    return await requester.hf.list(found, tenant=requester.tenant, limit=limit, cursor=cursor)
 
 
-RUNS = (list_runs, get_run)
+def _labels_of(given: list[str]) -> dict[str, str] | None:
+    """Return labels that are written as ``name=value``.
+
+    Raises:
+        InvalidQuery: one is not, or two of them have one name.
+    """
+    labels: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or name in labels:
+            raise InvalidQuery(
+                f"label must be name=value, with each name once, got {text!r:.80}", field="label"
+            )
+        labels[name] = value
+    return labels or None
+
+
+RUNS = (start_run, list_runs)

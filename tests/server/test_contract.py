@@ -1,0 +1,190 @@
+"""The API keeps its own description: generated requests, on every route.
+
+``HOLDFAST_API_EXAMPLES`` is the number of requests for each route.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from openapi_spec_validator import validate
+from schemathesis import Case, GenerationMode, checks
+
+from holdfast.server.openapi import api_description
+from holdfast.server.routes import HANDLERS
+from holdfast.server.routing import described_routes
+from tests.server.graphs import GRAPHS, Order, broken, family, orders, paying
+from tests.server.service_thread import ServiceThread, service_thread
+
+EXAMPLES = int(os.environ.get("HOLDFAST_API_EXAMPLES", "30"))
+# Those that end runs come last.
+ROUTES = sorted(
+    (each for each in described_routes(HANDLERS) if each.tag != "streams"),
+    key=lambda each: each.name in ("cancel_run", "start_bulk"),
+)
+DOCUMENT = api_description(ROUTES)
+CHECKS = [
+    checks.not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_schema_conformance,
+    checks.response_headers_conformance,
+]
+# Bodies that can be carried out, which a generator seldom finds.
+PLAUSIBLE: dict[str, list[Any]] = {
+    "start_run": [
+        {"graph": "orders", "input": {"item": "book"}},
+        {"graph": "orders", "input": {"item": "book"}, "id": "twice"},
+        {"graph": "orders", "input": {"item": "pen"}, "id": "twice"},
+        {"graph": "broken", "input": {"item": "book"}, "budget": {"usd": 1}, "expires": "1h"},
+        {"graph": "orders", "input": {"item": 5}},
+    ],
+    "send_signal": [
+        {"name": "approved", "payload": True},
+        {"name": "approved", "payload": "perhaps", "signal_id": "s"},
+        {"name": "other"},
+    ],
+    "retry_run": [{}, {"keep_answers": True}, {"from_node": "break_down"}],
+    "extend_run": [{"expires": "30d"}, {"expires": 1}, {"expires": "60d"}],
+    "set_budget": [{"tokens": 5}, {"usd": 0.5, "wall": "1h"}],
+    "resolve_call": [{"result": None}, {"error": "no"}, {"void": True}],
+    "start_bulk": [
+        {"action": "retry", "filter": {"status": "failed"}},
+        {"action": "cancel", "filter": {"graph": "none"}, "dry_run": True},
+        {"action": "cancel", "filter": {"status": "failed"}},
+    ],
+}
+SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
+OPERATIONS = {
+    each.ok().definition.raw["operationId"]: each.ok() for each in SCHEMA.get_all_operations()
+}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceThread]:
+    path = tmp_path_factory.mktemp("contract") / "runs.db"
+    with service_thread(f"sqlite:///{path}") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def known(service: ServiceThread) -> dict[str, list[str]]:
+    """Names of what exists, so that requests reach further than 404."""
+
+    async def prepare() -> dict[str, list[str]]:
+        hf = service.hf
+        started = [
+            await hf.start(graph, Order("book"), id=f"{graph.name}-{number}", session="talk")
+            if number == 1
+            else await hf.start(graph, Order("book"), id=f"{graph.name}-{number}")
+            for graph in (orders, family, broken, paying)
+            for number in range(4)
+        ]
+        for run in started:
+            if run.id.startswith("orders-0"):
+                await run.until("waiting")
+                await run.signal("approved", True)
+                await run.result(timeout=20)
+            elif run.id.startswith("family-0"):
+                await run.result(timeout=20)
+            elif run.id.startswith("broken-0"):
+                await run.until("failed", timeout=20)
+            elif run.id.startswith("paying-") and run.id != "paying-1":
+                await run.until("waiting", timeout=20)
+        calls = [call async for call in hf.ambiguous()]
+        return {
+            "id": [run.id for run in started],
+            "name": [graph.name for graph in GRAPHS],
+            "session": ["talk"],
+            "call": [call.call for call in calls],
+            "paying": [call.run for call in calls],
+            "cursor": [entry.cursor for entry in (await started[0].history()).entries],
+        }
+
+    found = service.do(prepare())
+    job = service.request("POST", "/v1/bulk", json={"action": "retry", "filter": {"graph": "x"}})
+    return {**found, "job": [job.json()["id"]]}
+
+
+def test_the_description_is_valid_openapi() -> None:
+    validate(DOCUMENT)
+
+
+def test_the_description_is_served(service: ServiceThread) -> None:
+    assert (
+        service.request("GET", "/v1/openapi.json").json()["paths"].keys()
+        >= DOCUMENT["paths"].keys()
+    )
+
+
+@pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")
+@pytest.mark.parametrize("name", [each.name for each in ROUTES])
+def test_a_route_answers_as_it_is_described(
+    name: str, service: ServiceThread, known: dict[str, list[str]]
+) -> None:
+    operation = OPERATIONS[name]
+    seen = Counter[int]()
+    began = time.monotonic()
+
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        print_blob=False,
+    )
+    @given(
+        case=st.one_of(
+            operation.as_strategy(generation_mode=GenerationMode.POSITIVE),
+            operation.as_strategy(generation_mode=GenerationMode.POSITIVE),
+            operation.as_strategy(generation_mode=GenerationMode.NEGATIVE),
+        )
+        if operation.definition.raw["parameters"] or "requestBody" in operation.definition.raw
+        else operation.as_strategy(generation_mode=GenerationMode.POSITIVE),
+        picks=st.integers(min_value=0, max_value=2**16),
+    )
+    def ask(case: Case, picks: int) -> None:
+        _make_known(case, known, picks)
+        sent = case.as_transport_kwargs(base_url="http://server")
+        sent.pop("cookies", None)
+        response = service.request(**_as_httpx(sent))
+        seen[response.status_code] += 1
+        case.validate_response(response, checks=CHECKS)
+
+    ask()
+    print(
+        f"{name}: {sum(seen.values())} requests in {time.monotonic() - began:.1f} s: {dict(seen)}"
+    )
+
+
+def _make_known(case: Case, known: dict[str, list[str]], picks: int) -> None:
+    """Put what exists and what can be carried out into most requests."""
+    for name in case.path_parameters or {}:
+        if picks % 4:
+            kind = name
+            if name == "id":
+                kind = "job" if "/bulk/" in case.operation.path else kind
+                kind = "paying" if "/calls/" in case.operation.path else kind
+            case.path_parameters[name] = known[kind][picks % len(known[kind])]
+    for name in ("at", "cursor"):
+        if picks % 3 and name in (case.query or {}) and "{id}" in case.operation.path:
+            case.query[name] = known["cursor"][picks % len(known["cursor"])]
+    plausible = PLAUSIBLE.get(case.operation.definition.raw["operationId"])
+    if plausible is not None and picks % 3:
+        case.body = plausible[picks % len(plausible)]
+        if case.headers is not None and picks % 5:
+            case.headers.pop("Idempotency-Key", None)
+
+
+def _as_httpx(sent: dict[str, Any]) -> dict[str, Any]:
+    if "data" in sent:
+        sent["content"] = sent.pop("data")
+    return sent
