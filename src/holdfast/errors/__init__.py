@@ -39,6 +39,7 @@
     │   ├── NotAmbiguous          no such call waits for an operator to resolve it
     │   ├── SessionBusy           another run of the session is still active
     │   ├── UnknownGraph          the server has no graph of this name
+    │   ├── KeyNotFound           no API key has this id
     │   ├── Unauthenticated       the request has no valid API key or token
     │   ├── Forbidden             the caller's role or tenant does not permit it
     │   └── TooManyRequests       the caller sends too many requests (retryable)
@@ -190,7 +191,13 @@ from holdfast.errors.runs import (
     UnknownNode,
     Unsuccessful,
 )
-from holdfast.errors.service import Forbidden, TooManyRequests, Unauthenticated, UnknownGraph
+from holdfast.errors.service import (
+    Forbidden,
+    KeyNotFound,
+    TooManyRequests,
+    Unauthenticated,
+    UnknownGraph,
+)
 from holdfast.errors.stores import (
     AccessDenied,
     CredentialsExpired,
@@ -254,6 +261,7 @@ __all__ = [
     "ItemDamaged",
     "ItemTooLarge",
     "JournalDamaged",
+    "KeyNotFound",
     "ModelError",
     "ModelRefused",
     "ModelUnavailable",

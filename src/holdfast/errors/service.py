@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from holdfast.errors.refusals import Refused
 
-__all__ = ["Forbidden", "TooManyRequests", "Unauthenticated", "UnknownGraph"]
+__all__ = ["Forbidden", "KeyNotFound", "TooManyRequests", "Unauthenticated", "UnknownGraph"]
 
 
 class UnknownGraph(Refused):
     """The server has no graph of this name."""
 
     code = "unknown_graph"
+
+
+class KeyNotFound(Refused):
+    """No API key has this id."""
+
+    code = "key_not_found"
 
 
 class Unauthenticated(Refused):

@@ -17,6 +17,7 @@ the same                            ``T#{number:012}``                        a 
 ``WORKER#{id}``                     ``WORKER``                                a worker and its lease
 ``QUOTA#{tenant}#{name}``           ``QUOTA``                                 the level of a quota
 ``GRAPH#{name}``                    ``{version:08}``                          facts about a graph
+``APIKEY#{id}``                     ``APIKEY``                                an API key
 ``SETTINGS``                        ``SETTINGS``                              settings of the store
 ``REAPING``                         ``REAPING``                               repeated sweeps
 =================================== ========================================= ======================
@@ -50,6 +51,7 @@ __all__ = [
     "SpoolKey",
     "account_key",
     "answer_key",
+    "api_key_key",
     "call_key",
     "child_key",
     "children_range",
@@ -285,6 +287,11 @@ def quota_key(tenant: str, name: str) -> Key:
 def graph_key(name: str, version: int) -> Key:
     """Return the key of the item of a graph's version."""
     return Key(f"GRAPH#{name}", f"{version:08d}")
+
+
+def api_key_key(id: str) -> Key:
+    """Return the key of the item of an API key."""
+    return Key(f"APIKEY#{id}", "APIKEY")
 
 
 def _is_digits(text: str) -> bool:
