@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from litestar import Litestar
+from litestar.config.cors import CORSConfig
 from litestar.di import Provide
 from litestar.types import Scope
 
@@ -15,9 +16,11 @@ from holdfast.engine.worker.options import WorkerOptions
 from holdfast.model.program import Program
 from holdfast.server.caller import Requester
 from holdfast.server.encoding import JsonResponse
+from holdfast.server.gate import Gate
 from holdfast.server.openapi import openapi_config
 from holdfast.server.options import ServerOptions
 from holdfast.server.problems import problem_of
+from holdfast.server.roles import check_roles
 from holdfast.server.routes import HANDLERS
 from holdfast.server.services import Services
 
@@ -46,9 +49,14 @@ class ServerApp:
         self.services = services
         self._worker = worker
         self.litestar = _litestar(services, self._run)
+        check_roles(self.litestar.routes)
+        self._gate = Gate(self.litestar, services.options)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await self.litestar(scope, receive, send)
+        try:
+            await self._gate(scope, receive, send)
+        finally:
+            self.services.release(scope)
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncGenerator[None]:
@@ -79,6 +87,7 @@ def _litestar(services: Services, run: Any) -> Litestar:
             "requester": Provide(requester, sync_to_thread=False),
             "services": Provide(give_services, sync_to_thread=False),
         },
+        cors_config=_cors(services.options),
         exception_handlers={Exception: problem_of},
         guards=[services.authorize],
         lifespan=[run],
@@ -86,4 +95,16 @@ def _litestar(services: Services, run: Any) -> Litestar:
         openapi_config=openapi_config(),
         request_max_body_size=services.options.body_bytes_max,
         response_class=JsonResponse,
+    )
+
+
+def _cors(options: ServerOptions) -> CORSConfig | None:
+    """Return which origins a browser may let use the server; None sends no headers at all."""
+    if not options.cors_origins:
+        return None
+    return CORSConfig(
+        allow_origins=list(options.cors_origins),
+        allow_credentials=False,
+        allow_headers=["Authorization", "Content-Type", "Holdfast-Tenant", "Idempotency-Key"],
+        expose_headers=["ETag", "Location", "Retry-After"],
     )

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from collections.abc import MutableMapping
+from typing import Any, TypeAlias, cast
 
 from litestar.connection import ASGIConnection
 from litestar.di import NamedDependency
 from litestar.handlers import BaseRouteHandler
 
 from holdfast.app import Holdfast
-from holdfast.errors import Forbidden, Unauthenticated, UnknownGraph
+from holdfast.errors import (
+    Forbidden,
+    InvalidName,
+    InvalidRequest,
+    StoreError,
+    Unauthenticated,
+    UnknownGraph,
+)
+from holdfast.model.api_key import ANY_TENANT
+from holdfast.model.names import validated_tenant
 from holdfast.model.program import Program
-from holdfast.server.caller import ANY_TENANT, Identity, Requester
+from holdfast.server.caller import Identity, Requester
+from holdfast.server.credentials import Credentials
 from holdfast.server.options import ServerOptions
-from holdfast.server.roles import Role, includes
+from holdfast.server.roles import includes, role_of
 
 __all__ = ["Services", "ServicesOf"]
 
@@ -21,6 +32,8 @@ Connection = ASGIConnection[Any, Any, Any, Any]
 
 # Names the tenant of a request whose caller may act on every tenant.
 _TENANT_HEADER = "holdfast-tenant"
+# Where a request's scope says that it counts as open.
+_OPENED = "holdfast.opened"
 _EVERYONE = Identity("anonymous", ANY_TENANT, "admin")
 
 
@@ -31,6 +44,7 @@ class Services:
         self.hf = hf
         self.graphs = graphs
         self.options = options
+        self._credentials = Credentials(hf, options)
 
     def graph(self, name: str) -> Program:
         """Return the newest version of a graph that this server has.
@@ -50,28 +64,67 @@ class Services:
         Raises:
             Unauthenticated: it has no valid credentials.
             Forbidden: the caller's role or tenant does not permit it.
+            TooManyRequests: the caller sends too many requests.
         """
-        needed: Role = handler.opt["role"]
+        needed = role_of(handler)
         if needed == "public":
             return
         identity = await self._identify(connection)
         if not includes(identity.role, needed):
             raise Forbidden(f"this needs the role {needed}, got {identity.role}")
         tenant = self._tenant(connection, identity)
+        if self.options.authentication:
+            self._credentials.open_request(identity.name)
+            cast("dict[str, Any]", connection.scope)[_OPENED] = identity.name
         connection.scope["user"] = Requester(self.hf, tenant, identity)
+
+    def release(self, scope: MutableMapping[str, Any]) -> None:
+        """Count a request as ended, if `authorize` admitted it."""
+        if (opened := scope.get(_OPENED)) is not None:
+            self._credentials.close_request(opened)
+
+    async def still_valid(self, requester: Requester) -> bool:
+        """Return whether the credentials of a request are still valid, for streams that stay open.
+
+        Ask every few seconds. It is False, too, if the store cannot say.
+        """
+        if not self.options.authentication:
+            return True
+        try:
+            await self._credentials.identify(requester.identity.credential)
+        except (Unauthenticated, StoreError):
+            return False
+        return True
 
     async def _identify(self, connection: Connection) -> Identity:
         if not self.options.authentication:
             return _EVERYONE
-        raise Unauthenticated
+        client = connection.client
+        return await self._credentials.admit(
+            _single_header(connection, "authorization"), address=client.host if client else ""
+        )
 
     def _tenant(self, connection: Connection, identity: Identity) -> str:
-        asked = connection.headers.get(_TENANT_HEADER)
+        asked = _single_header(connection, _TENANT_HEADER)
         if identity.tenant == ANY_TENANT:
-            return self.hf.tenant if asked is None else asked
+            return self.hf.tenant if asked is None else _valid_tenant(asked)
         if asked not in (None, identity.tenant):
             raise Forbidden("these credentials belong to another tenant")
         return identity.tenant
+
+
+def _valid_tenant(asked: str) -> str:
+    if asked == ANY_TENANT:
+        raise InvalidName(f"{_TENANT_HEADER} must name one tenant", field=_TENANT_HEADER)
+    return validated_tenant(asked)
+
+
+def _single_header(connection: Connection, name: str) -> str | None:
+    """Return a header that may be sent once: two values could mean two things to two programs."""
+    values = connection.headers.getall(name, [])
+    if len(values) > 1:
+        raise InvalidRequest(f"the header {name} must be sent once", field=name)
+    return values[0] if values else None
 
 
 ServicesOf: TypeAlias = NamedDependency[Services]
