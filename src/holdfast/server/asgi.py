@@ -22,7 +22,7 @@ from holdfast.server.options import ServerOptions
 from holdfast.server.problems import problem_of
 from holdfast.server.roles import check_roles
 from holdfast.server.routes import HANDLERS
-from holdfast.server.services import Services
+from holdfast.server.services import OPENED, Services
 
 __all__ = ["ServerApp", "asgi"]
 
@@ -53,6 +53,7 @@ class ServerApp:
         self._gate = Gate(self.litestar, services.options)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        scope[OPENED] = []  # shared by copies of the scope
         try:
             await self._gate(scope, receive, send)
         finally:

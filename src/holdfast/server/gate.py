@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from holdfast.server.bodies import BodyReader, Message
+from holdfast.server.body_limits import LimitedReceive, Message
 from holdfast.server.options import ServerOptions
 from holdfast.server.problems import PROBLEM_JSON, Problem
 
@@ -62,7 +62,7 @@ class Gate:
             return
         secured = _secured(send)
         if problem is None:
-            body = BodyReader(receive, self._options, size=headers.content_length)
+            body = LimitedReceive(receive, self._options, size=headers.content_length)
             await self._app(scope, body, secured)
         else:
             await _send_problem(problem, secured)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from litestar import Router
 from litestar.openapi.config import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
 
 __all__ = ["openapi_config"]
@@ -21,6 +22,6 @@ def openapi_config() -> OpenAPIConfig:
         security=[{"bearer": []}],
         # The description is public: it has nothing of any tenant.
         openapi_router=Router("/v1/openapi", route_handlers=[], opt={"role": "public"}),
-        render_plugins=(),
+        render_plugins=[JsonRenderPlugin()],
         use_handler_docstrings=False,
     )

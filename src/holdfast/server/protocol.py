@@ -8,33 +8,19 @@ collects nor the time that they take.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holdfast.server.options import ServerOptions
 
-__all__ = ["uvicorn_settings"]
+__all__ = ["limited_protocol"]
 
-_KEEP_ALIVE_SECONDS = 30
 # What follows a header in the stream: a colon, a space and a line end.
 _HEADER_OVERHEAD_BYTES = 4
-_WEBSOCKET_BYTES_MAX = 64 * 1024
 
 
-def uvicorn_settings(options: ServerOptions) -> dict[str, Any]:
-    """Return the arguments of ``uvicorn.Config`` that a server needs to be safe on a network."""
-    return {
-        "http": _protocol(options),
-        "ws_max_size": _WEBSOCKET_BYTES_MAX,
-        "timeout_keep_alive": _KEEP_ALIVE_SECONDS,
-        "server_header": False,
-        # Requests could otherwise pretend to come from another address.
-        "proxy_headers": False,
-    }
-
-
-def _protocol(options: ServerOptions) -> type[HttpToolsProtocol]:
+def limited_protocol(options: ServerOptions) -> type[HttpToolsProtocol]:
+    """Return the protocol for ``uvicorn.Config(http=…)`` that keeps to these options."""
     return type("LimitedHttpProtocol", (_LimitedHttpProtocol,), {"options": options})
 
 

@@ -17,7 +17,7 @@ __all__ = ["route"]
 Method: TypeAlias = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 # What a route may answer with, besides its result, whatever it does.
-_ALWAYS = (400, 401, 403, 404, 405, 406, 408, 413, 414, 415, 421, 422, 429, 431, 500, 503)
+_ALWAYS = (400, 401, 403, 404, 405, 406, 413, 415, 422, 429, 500, 503)
 _DESCRIPTIONS = {
     400: "The request is malformed.",
     401: "The request has no valid credentials.",
@@ -25,15 +25,11 @@ _DESCRIPTIONS = {
     404: "There is no such thing, or it belongs to another tenant.",
     405: "The path has no such method.",
     406: "The server cannot answer in the form that the request accepts.",
-    408: "The body took too long to arrive.",
     409: "What is stored does not permit it.",
     413: "The body or a value in it is too large.",
-    414: "The URL is too long.",
     415: "The body is not JSON.",
-    421: "A server without authentication does not answer under this name.",
     422: "A value is not valid.",
     429: "Too many requests: try again after Retry-After seconds.",
-    431: "The headers are too large, or too many.",
     500: "The server failed. Its log says why.",
     503: "The store cannot be used now: try again after Retry-After seconds.",
 }

@@ -26,14 +26,15 @@ from holdfast.server.credentials import Credentials
 from holdfast.server.options import ServerOptions
 from holdfast.server.roles import includes, role_of
 
-__all__ = ["Services", "ServicesOf"]
+__all__ = ["OPENED", "Services", "ServicesOf"]
 
 Connection = ASGIConnection[Any, Any, Any, Any]
 
 # Names the tenant of a request whose caller may act on every tenant.
 _TENANT_HEADER = "holdfast-tenant"
-# Where a request's scope says that it counts as open.
-_OPENED = "holdfast.opened"
+OPENED = "holdfast.opened"
+"""Where a request's scope has the callers for whom it counts as open: a list."""
+_SUBPROTOCOL_KEY = "holdfast.bearer."
 _EVERYONE = Identity("anonymous", ANY_TENANT, "admin")
 
 
@@ -75,13 +76,13 @@ class Services:
         tenant = self._tenant(connection, identity)
         if self.options.authentication:
             self._credentials.open_request(identity.name)
-            cast("dict[str, Any]", connection.scope)[_OPENED] = identity.name
+            cast("dict[str, Any]", connection.scope).setdefault(OPENED, []).append(identity.name)
         connection.scope["user"] = Requester(self.hf, tenant, identity)
 
     def release(self, scope: MutableMapping[str, Any]) -> None:
         """Count a request as ended, if `authorize` admitted it."""
-        if (opened := scope.get(_OPENED)) is not None:
-            self._credentials.close_request(opened)
+        for name in scope.get(OPENED, ()):
+            self._credentials.close_request(name)
 
     async def still_valid(self, requester: Requester) -> bool:
         """Return whether the credentials of a request are still valid, for streams that stay open.
@@ -100,9 +101,10 @@ class Services:
         if not self.options.authentication:
             return _EVERYONE
         client = connection.client
-        return await self._credentials.admit(
-            _single_header(connection, "authorization"), address=client.host if client else ""
-        )
+        header = _single_header(connection, "authorization")
+        if header is None and (offered := _offered_key(connection)) is not None:
+            header = f"Bearer {offered}"
+        return await self._credentials.admit(header, address=client.host if client else "")
 
     def _tenant(self, connection: Connection, identity: Identity) -> str:
         asked = _single_header(connection, _TENANT_HEADER)
@@ -117,6 +119,19 @@ def _valid_tenant(asked: str) -> str:
     if asked == ANY_TENANT:
         raise InvalidName(f"{_TENANT_HEADER} must name one tenant", field=_TENANT_HEADER)
     return validated_tenant(asked)
+
+
+def _offered_key(connection: Connection) -> str | None:
+    """Return the key that a WebSocket offers as a subprotocol: browsers set no other header."""
+    offered: list[str] = cast("dict[str, Any]", connection.scope).get("subprotocols") or []
+    return next(
+        (
+            each.removeprefix(_SUBPROTOCOL_KEY)
+            for each in offered
+            if each.startswith(_SUBPROTOCOL_KEY)
+        ),
+        None,
+    )
 
 
 def _single_header(connection: Connection, name: str) -> str | None:

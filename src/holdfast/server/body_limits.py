@@ -12,7 +12,7 @@ from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 
 from holdfast.server.options import ServerOptions
 
-__all__ = ["BodyReader", "Message", "is_too_deep"]
+__all__ = ["LimitedReceive", "Message", "is_too_deep"]
 
 Message: TypeAlias = MutableMapping[str, Any]
 
@@ -21,7 +21,7 @@ _TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 
 
-class BodyReader:
+class LimitedReceive:
     """An ASGI ``receive`` that returns the whole body at once, when the application asks for it.
 
     Later calls wait for the client to disconnect, as ASGI says.
@@ -39,8 +39,8 @@ class BodyReader:
     async def __call__(self) -> Message:
         """Return the next message of the request.
 
-        Raises:
-            HTTPException: the body is too large (413), too slow (408) or nested too deeply (400).
+        It raises what becomes the response if the body is too large (413), takes too long (408) or
+        is nested too deeply (400).
         """
         if self._is_read:
             return await self._receive()
