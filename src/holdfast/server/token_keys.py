@@ -51,7 +51,10 @@ def open_token_keys(options: JwtOptions, clock: Clock) -> TokenKeys:
         InvalidRequest: the set of keys cannot be read, or has no key that can be used.
     """
     if options.secret is not None:
-        key = OctKey.import_key(options.secret_bytes)
+        try:
+            key = OctKey.import_key(options.secret_bytes)
+        except ValueError as error:  # a public key, which everyone may know
+            raise InvalidRequest(f"secret cannot be used: {error}", field="secret") from None
         return TokenKeys({each: [key] for each in _SECRET_ALGORITHMS})
     if options.jwks_url is not None:
         return _FetchedKeys(options.jwks_url, clock)

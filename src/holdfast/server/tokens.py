@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 from joserfc.errors import JoseError
-from joserfc.jws import JWSRegistry, deserialize_compact
+from joserfc.jws import JWSAlgModel, JWSRegistry, deserialize_compact
 
 from holdfast.clock import Clock
 from holdfast.display import printable
@@ -29,6 +29,16 @@ _SUBJECT_CHARS_MAX = 128
 _HEADER = frozenset({"alg", "kid", "typ", "x5t", "x5t#S256"})
 _TYPES = frozenset({"jwt", "at+jwt", "application/at+jwt"})
 _NOT_VALID = "the token is not valid"
+
+
+class _Registry(JWSRegistry):
+    """Algorithms by name. `TokenKeys` decides which are accepted."""
+
+    def get_alg(self, name: str) -> JWSAlgModel:
+        return self.algorithms[name]
+
+
+_REGISTRY = _Registry(strict_check_header=False)
 
 
 class TokenVerifier:
@@ -56,8 +66,7 @@ class TokenVerifier:
         header = _header_of(text)
         algorithm, kid = header["alg"], header.get("kid")
         key = await self._keys.find(algorithm, kid)
-        registry = JWSRegistry(algorithms=[algorithm], strict_check_header=False)
-        read = deserialize_compact(text, key, [algorithm], registry)
+        read = deserialize_compact(text, key, [algorithm], _REGISTRY)
         return msgspec.json.decode(read.payload or b"", type=dict[str, Any])
 
     def _identity(self, text: str, claims: Mapping[str, Any]) -> Identity:
