@@ -41,12 +41,15 @@ class _LimitedHttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._in_head and self._deadline is None:  # the first bytes of a later request
-            self._begin_head()
         self._head_bytes += len(data) if self._in_head else 0
         super().data_received(data)
         if self._in_head and self._head_bytes > self._head_bytes_max:
             self._refuse()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if self._deadline is None:  # not the first request of the connection
+            self._begin_head()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)
