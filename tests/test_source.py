@@ -68,6 +68,8 @@ LOGS_OF_NO_RUN = {
     "engine/worker/loop_watchdog.py": {"_log_blocked", "_log_unblocked"},
     "engine/worker/reaper.py": {"_run_turn"},
     "engine/worker/worker.py": {"_repeat"},
+    "server/problems.py": {"_problem_of_ours", "problem_of"},
+    "server/token_keys.py": {"_fetch"},
     "storage/backups/restore.py": {"_recover_restore"},
     "storage/damage_log.py": {"record"},
     "storage/folder_blobs.py": {"_make_private"},

@@ -106,6 +106,11 @@ class Holdfast:
         return self._holdfast.tenant
 
     @property
+    def clock(self) -> Clock:
+        """The clock by which this instance measures leases, waits and expiries."""
+        return self._holdfast.clock
+
+    @property
     def meter(self) -> Meter:
         """Counts of the store operations so far, and what they cost."""
         return self._holdfast.meter
