@@ -174,9 +174,20 @@ async def test_a_slow_body_is_refused(hf: Holdfast, port: int) -> None:
     assert b"connection: close" in answer
 
 
-@pytest.mark.parametrize("begun", [b"", b"GET /v1/runs HTTP/1.1\r\nHost: x\r\nX-Slow: "])
-async def test_slow_headers_are_refused(port: int, begun: bytes) -> None:
+async def test_slow_headers_are_refused(port: int) -> None:
+    begun = b"GET /v1/runs HTTP/1.1\r\nHost: x\r\nX-Slow: "
     assert (await exchange(port, begun)).startswith(b"HTTP/1.1 400 ")
+
+
+async def test_an_unused_connection_is_closed(port: int) -> None:
+    assert await exchange(port) == b""
+
+
+async def test_many_small_headers_with_a_body_are_refused(port: int) -> None:
+    line = b"POST /v1/runs HTTP/1.1\r\n" + b"X: x\r\n" * 30
+    answer = await exchange(port, line + b"Content-Length: 2\r\n\r\n{}")
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1") == 1
 
 
 async def test_slow_headers_of_a_later_request_are_refused(port: int) -> None:

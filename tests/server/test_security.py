@@ -135,7 +135,8 @@ async def test_the_caches_are_bounded(timed: Holdfast, monkeypatch: pytest.Monke
             await status(http, new_key_text(number.to_bytes(32, "little")))
         credentials = app.services._credentials
         assert len(credentials._keys._refused) == 10
-        assert credentials._keys.was_valid(good)
+        assert await status(http, good) == 200
+        assert len(credentials._keys._valid) == len(credentials._admitted) == 1
         for number in range(30):
             credentials._failures.count(str(number))
         assert len(credentials._failures._full_at) == 10
@@ -185,7 +186,7 @@ async def test_a_caller_has_a_limit_on_open_requests(hf: Holdfast) -> None:
         app,
     ):
         credentials = app.services._credentials
-        name = (await credentials.identify(secret)).name
+        name = (await credentials.identify(secret)).caller
         credentials.open_request(name)
         assert await status(http, secret) == 200
         assert await status(http, secret) == 200  # the first one ended

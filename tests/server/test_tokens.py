@@ -362,3 +362,16 @@ async def test_a_token_opens_what_its_role_may(
     clock.advance(90)
     expired = await server.get("/v1/runs", headers=token)
     assert (expired.status_code, expired.json()["detail"]) == (401, "the token has expired")
+
+
+async def test_an_attacker_does_not_lock_out_a_token_from_its_address(
+    server: httpx.AsyncClient, clock: ManualClock
+) -> None:
+    token = bearer(signed(claims(clock), OCT, "HS256"))
+    assert (await server.get("/v1/runs", headers=token)).status_code == 200
+    for _ in range(60):
+        forged = await server.get("/v1/runs", headers=bearer("a.b.c"))
+    assert forged.status_code == 429
+    other = bearer(signed(claims(clock, sub="new"), OCT, "HS256"))
+    assert (await server.get("/v1/runs", headers=other)).status_code == 429
+    assert (await server.get("/v1/runs", headers=token)).status_code == 200

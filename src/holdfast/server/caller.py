@@ -27,6 +27,11 @@ class Identity:
     credential: str = field(default="", repr=False)
     """The key or the token itself, to verify it again; no log or response may show it."""
 
+    @property
+    def caller(self) -> str:
+        """The name under which requests are counted: subjects of two tenants may be the same."""
+        return f"{self.tenant}/{self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class Requester:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING
 
 from holdfast.app import Holdfast
 from holdfast.errors import InvalidRequest, TooManyRequests, Unauthenticated
 from holdfast.model.api_key import ApiKey
 from holdfast.server.caller import Identity
-from holdfast.server.key_cache import KeyCache
+from holdfast.server.key_cache import KeyCache, digest_of, remember
 from holdfast.server.options import JwtOptions, Rate, ServerOptions
 from holdfast.server.throttling import Throttle
 
@@ -31,6 +31,8 @@ class Credentials:
         self._callers = _throttle(options.key_rate, hf)
         self._tenants = _throttle(options.tenant_rate, hf)
         self._failures = Throttle(options.failure_rate, hf.clock)
+        # What was valid when it was last used.
+        self._admitted: OrderedDict[bytes, None] = OrderedDict()
         self._at_once: Counter[str] = Counter()
         self._at_once_max = options.requests_at_once_max
 
@@ -42,15 +44,19 @@ class Credentials:
             TooManyRequests: the caller, its tenant or its address has used its rate.
         """
         text = _credential_of(header)
-        if not self._keys.was_valid(text):  # an attacker must not lock out who shares its address
+        digest = digest_of(text)
+        if digest not in self._admitted:
+            # An attacker must not lock out callers that share its address.
             self._failures.check(address)
         try:
             identity = await self.identify(text)
         except Unauthenticated:
+            self._admitted.pop(digest, None)
             self._failures.count(address)
             raise
+        remember(self._admitted, digest, None)
         if self._callers is not None:
-            self._callers.admit(identity.name)
+            self._callers.admit(identity.caller)
         if self._tenants is not None:
             self._tenants.admit(identity.tenant)
         return identity
@@ -67,21 +73,21 @@ class Credentials:
             raise Unauthenticated("the credentials are not valid")
         return await self._tokens.verify(text)
 
-    def open_request(self, name: str) -> None:
+    def open_request(self, caller: str) -> None:
         """Count a request that begins; `close_request` must follow.
 
         Raises:
             TooManyRequests: the caller has too many open requests.
         """
-        if self._at_once[name] >= self._at_once_max:
+        if self._at_once[caller] >= self._at_once_max:
             raise TooManyRequests(f"at most {self._at_once_max} requests may be open at once")
-        self._at_once[name] += 1
+        self._at_once[caller] += 1
 
-    def close_request(self, name: str) -> None:
+    def close_request(self, caller: str) -> None:
         """Count a request that ended."""
-        self._at_once[name] -= 1
-        if self._at_once[name] <= 0:
-            del self._at_once[name]
+        self._at_once[caller] -= 1
+        if self._at_once[caller] <= 0:
+            del self._at_once[caller]
 
 
 def _credential_of(header: str | None) -> str:

@@ -16,7 +16,7 @@ from holdfast.app import Holdfast
 from holdfast.errors import Unauthenticated
 from holdfast.model.api_key import ApiKey
 
-__all__ = ["KeyCache"]
+__all__ = ["KeyCache", "digest_of", "remember"]
 
 T = TypeVar("T")
 
@@ -34,17 +34,13 @@ class KeyCache:
         self._refused: OrderedDict[bytes, tuple[float, Unauthenticated]] = OrderedDict()
         self._reading: dict[bytes, asyncio.Task[ApiKey]] = {}
 
-    def was_valid(self, text: str) -> bool:
-        """Return whether this key was valid when it was last read."""
-        return _digest(text) in self._valid
-
     async def verify(self, text: str) -> ApiKey:
         """Return the key of this text, as `ApiKeys.verify` does.
 
         Raises:
             Unauthenticated: the text is not a valid key.
         """
-        digest, now = _digest(text), self._hf.clock.monotonic()
+        digest, now = digest_of(text), self._hf.clock.monotonic()
         known = self._valid.get(digest)
         if known is not None and now - known[0] < _SECONDS_MAX:
             return self._unless_expired(known[1])
@@ -70,9 +66,9 @@ class KeyCache:
             key = await self._hf.keys.verify(text)
         except Unauthenticated as error:
             self._valid.pop(digest, None)
-            _put(self._refused, digest, (began, error))
+            remember(self._refused, digest, (began, error))
             raise
-        _put(self._valid, digest, (began, key))
+        remember(self._valid, digest, (began, key))
         return key
 
     def _unless_expired(self, key: ApiKey) -> ApiKey:
@@ -83,11 +79,13 @@ class KeyCache:
         return key
 
 
-def _digest(text: str) -> bytes:
+def digest_of(text: str) -> bytes:
+    """Return what stands for a credential in memory, so that no dump of it has the secret."""
     return hashlib.sha256(text.encode(errors="surrogateescape")).digest()
 
 
-def _put(entries: OrderedDict[bytes, T], digest: bytes, entry: T) -> None:
+def remember(entries: OrderedDict[bytes, T], digest: bytes, entry: T) -> None:
+    """Put an entry at the end, and forget the first one if there are too many."""
     entries.pop(digest, None)
     entries[digest] = entry
     if len(entries) > _ENTRIES_MAX:

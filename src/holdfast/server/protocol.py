@@ -31,6 +31,7 @@ class _LimitedHttpProtocol(HttpToolsProtocol):
     _deadline: asyncio.TimerHandle | None = None
     _head_bytes = 0
     _in_head = True
+    _is_used = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -41,6 +42,7 @@ class _LimitedHttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        self._is_used = True
         self._head_bytes += len(data) if self._in_head else 0
         super().data_received(data)
         if self._in_head and self._head_bytes > self._head_bytes_max:
@@ -61,8 +63,13 @@ class _LimitedHttpProtocol(HttpToolsProtocol):
         if not self.transport.is_closing():
             super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        if not self.transport.is_closing():
+            super().on_body(body)
+
     def on_message_complete(self) -> None:
-        super().on_message_complete()
+        if not self.transport.is_closing():
+            super().on_message_complete()
         self._in_head, self._head_bytes = True, 0
 
     @property
@@ -82,5 +89,7 @@ class _LimitedHttpProtocol(HttpToolsProtocol):
             self._deadline = None
 
     def _refuse(self) -> None:
-        if not self.transport.is_closing():
+        if not self._is_used:
+            self.transport.close()
+        elif not self.transport.is_closing():
             self.send_400_response("The headers are too large or too slow.")

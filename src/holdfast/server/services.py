@@ -75,14 +75,14 @@ class Services:
             raise Forbidden(f"this needs the role {needed}, got {identity.role}")
         tenant = self._tenant(connection, identity)
         if self.options.authentication:
-            self._credentials.open_request(identity.name)
-            cast("dict[str, Any]", connection.scope).setdefault(OPENED, []).append(identity.name)
+            self._credentials.open_request(identity.caller)
+            cast("dict[str, Any]", connection.scope).setdefault(OPENED, []).append(identity.caller)
         connection.scope["user"] = Requester(self.hf, tenant, identity)
 
     def release(self, scope: MutableMapping[str, Any]) -> None:
         """Count a request as ended, if `authorize` admitted it."""
-        for name in scope.get(OPENED, ()):
-            self._credentials.close_request(name)
+        for caller in scope.get(OPENED, ()):
+            self._credentials.close_request(caller)
 
     async def still_valid(self, requester: Requester) -> bool:
         """Return whether the credentials of a request are still valid, for streams that stay open.
