@@ -94,6 +94,7 @@ def counts(self) -> Counter[str]:
         },
         notes={"stop": _CTRL_C},
     ),
+    Twin(name="ApiKeys", file="api_keys.py", inner="_keys", details=""),
 )
 
 
@@ -292,7 +293,8 @@ def _body(twin: Twin, function: Function, *, overloaded: bool) -> str:
     twin_returned = returned.partition("[")[0]
     arguments = ", ".join(filter(None, [inner, _passed(function)]))
     if _is_property(function):
-        return f"return {inner}"
+        made = f"{returned}(self._portal, {inner})" if returned in _FILES else inner
+        return f"return {made}"
     if name == "close":
         return f"self._portal.close({inner})"
     if isinstance(function, ast.AsyncFunctionDef):

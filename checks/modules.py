@@ -25,6 +25,7 @@ _PACKAGES = (
     "server/routes",
     "sync",
     "integrations",
+    "access",
     "engine/client",
     "engine/worker",
     "engine/execution",

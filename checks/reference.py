@@ -28,6 +28,7 @@ MODULES = {
     "holdfast": "Workflows",
     "holdfast.testing": "Tests",
     "holdfast.sync": "The blocking API",
+    "holdfast.server": "The server",
     "holdfast.errors": "Errors",
     "holdfast.integrations.bedrock": "Models of Amazon Bedrock",
     "holdfast.integrations.openai": "Models with OpenAI's interface",

@@ -27,6 +27,7 @@ PUBLIC = (
     "holdfast.integrations.offline",
     "holdfast.integrations.openai",
     "holdfast.integrations.prompt_counter",
+    "holdfast.server",
     "holdfast.storage",
     "holdfast.sync",
     "holdfast.testing",
@@ -296,4 +297,5 @@ def test_every_error_has_a_code_of_its_own_and_a_message() -> None:
         "RunClosing",
         "StoreUnavailable",
         "Throttled",
+        "TooManyRequests",
     ]

@@ -70,6 +70,7 @@ LOGS_OF_NO_RUN = {
     "engine/worker/worker.py": {"_repeat"},
     "server/bulk_runner.py": {"_carry_out", "_work"},
     "server/problems.py": {"problem_of", "_problem_of_ours"},
+    "server/token_keys.py": {"_fetch"},
     "storage/backups/restore.py": {"_recover_restore"},
     "storage/damage_log.py": {"record"},
     "storage/folder_blobs.py": {"_make_private"},

@@ -2,6 +2,7 @@
 
 # Before everything else: it mends the import path of python -m holdfast.
 from holdfast import import_path as _import_path  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from holdfast.access.api_keys import ApiKeys
 from holdfast.app import Holdfast
 from holdfast.engine.effects.argument_recorder import Redact
 from holdfast.engine.effects.call_options import BlockingCaller, Caller
@@ -31,6 +32,7 @@ from holdfast.graph.node import Reference
 from holdfast.graph.node_decorator import NodeDecorator
 from holdfast.graph.tool import UNKNOWN, VOID, Done, ProbeFinding, ProbeVerdict, Tool, done, tool
 from holdfast.handle import RunHandle
+from holdfast.model.api_key import ApiKey, KeyRole, NewKey
 from holdfast.model.arguments import Recording
 from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.conditions import Timer, WaitAnswer, timer
@@ -82,6 +84,8 @@ __all__ = [
     "Agent",
     "AmbiguousCall",
     "Answer",
+    "ApiKey",
+    "ApiKeys",
     "AttemptFailure",
     "BlockingCaller",
     "BlockingChild",
@@ -107,9 +111,11 @@ __all__ = [
     "HistoryPage",
     "Holdfast",
     "Hooks",
+    "KeyRole",
     "Model",
     "ModelPrice",
     "Moment",
+    "NewKey",
     "Node",
     "NodeDecorator",
     "OnBusy",

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, NoReturn, TypeVar, Unpack
 
+from holdfast.access import ApiKeys
 from holdfast.clock import Clock, Ids, SystemClock, SystemIds
 from holdfast.engine.client import bulk, sweep
 from holdfast.engine.client.awaiting import RunOutcomes
@@ -130,6 +131,7 @@ class Holdfast:
             self._store, clock, ids or SystemIds(clock), user_key, limits=validated_limits(limits)
         )
         self._resources = Resources(self._kernel, models, quotas, tasks, recorder=recorder)
+        self._keys = ApiKeys(self._kernel)
         self._hooks = HookCalls(self._kernel, hooks)
         self._workers = ProcessWorkers(self._hooks)
         self._launcher = RunLauncher(self._kernel, self._workers)
@@ -148,9 +150,19 @@ class Holdfast:
         return self._tenant
 
     @property
+    def clock(self) -> Clock:
+        """The clock by which this instance measures leases, waits and expiries."""
+        return self._kernel.clock
+
+    @property
     def meter(self) -> Meter:
         """Counts of the store operations so far, and what they cost."""
         return self._store.meter
+
+    @property
+    def keys(self) -> ApiKeys:
+        """The API keys, with which callers use a server on this store."""
+        return self._keys
 
     @property
     def saved(self) -> Saved:

@@ -41,6 +41,7 @@
     │   ├── BulkJobNotFound       no bulk job of the tenant has this id
     │   ├── BulkJobEnded          the bulk job has ended
     │   ├── UnknownGraph          the server has no graph of this name
+    │   ├── KeyNotFound           no API key has this id
     │   ├── Unauthenticated       the request has no valid API key or token
     │   ├── Forbidden             the caller's role or tenant does not permit it
     │   └── TooManyRequests       the caller sends too many requests (retryable)
@@ -196,6 +197,7 @@ from holdfast.errors.service import (
     BulkJobEnded,
     BulkJobNotFound,
     Forbidden,
+    KeyNotFound,
     TooManyRequests,
     Unauthenticated,
     UnknownGraph,
@@ -265,6 +267,7 @@ __all__ = [
     "ItemDamaged",
     "ItemTooLarge",
     "JournalDamaged",
+    "KeyNotFound",
     "ModelError",
     "ModelRefused",
     "ModelUnavailable",
@@ -320,3 +323,7 @@ __all__ = [
     "WaitInsideTimeout",
     "WaitTimedOut",
 ]
+
+# Journals name an error by where it is imported from, and have to know it whatever file it is in.
+for _name in __all__:
+    globals()[_name].__module__ = __name__

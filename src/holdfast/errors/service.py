@@ -8,6 +8,7 @@ __all__ = [
     "BulkJobEnded",
     "BulkJobNotFound",
     "Forbidden",
+    "KeyNotFound",
     "TooManyRequests",
     "Unauthenticated",
     "UnknownGraph",
@@ -30,6 +31,12 @@ class UnknownGraph(Refused):
     """The server has no graph of this name."""
 
     code = "unknown_graph"
+
+
+class KeyNotFound(Refused):
+    """No API key has this id."""
+
+    code = "key_not_found"
 
 
 class Unauthenticated(Refused):

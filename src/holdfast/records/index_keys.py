@@ -7,6 +7,7 @@
 ``OWN#{worker}``                 ``{graph}#{shard:03}#{tenant}#{id}#{epoch}``     claimed runs
 ``WORKERS``                      ``{due_ms:013}#{id}``                            leases of workers
 ``REAPED``                       ``{reaped_ms:013}#{id}``                         dead workers
+``APIKEYS``                      ``{tenant}#{created_ms:013}#{id}``               API keys
 ``BULKS``                        ``{due_ms:013}#{tenant}#{id}``                   bulk jobs to claim
 ================================ ================================================ =================
 
@@ -27,6 +28,7 @@ from holdfast.records.keys import SORTS_LAST, RunKey, parsed_int
 from holdfast.storage import Between, From, UpTo
 
 __all__ = [
+    "API_KEYS",
     "REAPED",
     "WORKERS",
     "DueQueue",
@@ -46,6 +48,7 @@ __all__ = [
 
 WORKERS = "WORKERS"
 REAPED = "REAPED"
+API_KEYS = "APIKEYS"
 _TIME_MS_MAX = 9_999_999_999_999
 
 

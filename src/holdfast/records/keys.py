@@ -17,6 +17,7 @@ the same                            ``T#{number:012}``                        a 
 ``WORKER#{id}``                     ``WORKER``                                a worker and its lease
 ``QUOTA#{tenant}#{name}``           ``QUOTA``                                 the level of a quota
 ``GRAPH#{name}``                    ``{version:08}``                          facts about a graph
+``APIKEY#{id}``                     ``APIKEY``                                an API key
 ``BULK#{tenant}``                   ``{id}``                                  a bulk job
 ``SETTINGS``                        ``SETTINGS``                              settings of the store
 ``REAPING``                         ``REAPING``                               repeated sweeps
@@ -51,6 +52,7 @@ __all__ = [
     "SpoolKey",
     "account_key",
     "answer_key",
+    "api_key_key",
     "bulk_key",
     "bulk_partition",
     "call_key",
@@ -298,6 +300,11 @@ def bulk_partition(tenant: str) -> str:
 def bulk_key(tenant: str, id: str) -> Key:
     """Return the key of a bulk job."""
     return Key(bulk_partition(tenant), id)
+
+
+def api_key_key(id: str) -> Key:
+    """Return the key of the item of an API key."""
+    return Key(f"APIKEY#{id}", "APIKEY")
 
 
 def _is_digits(text: str) -> bool:

@@ -4,6 +4,6 @@
 """
 
 from holdfast.server.asgi import ServerApp, asgi
-from holdfast.server.options import ServerOptions
+from holdfast.server.options import JwtOptions, Rate, ServerOptions
 
-__all__ = ["ServerApp", "ServerOptions", "asgi"]
+__all__ = ["JwtOptions", "Rate", "ServerApp", "ServerOptions", "asgi"]

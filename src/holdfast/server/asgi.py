@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 from litestar import Litestar
+from litestar.config.cors import CORSConfig
 from litestar.di import Provide
 from litestar.types import Scope
 
@@ -16,13 +17,15 @@ from holdfast.engine.worker.options import WorkerOptions
 from holdfast.model.program import Program
 from holdfast.server.caller import Requester
 from holdfast.server.encoding import JsonResponse
+from holdfast.server.gate import Gate
 from holdfast.server.openapi import api_description
 from holdfast.server.options import ServerOptions
 from holdfast.server.problems import problem_of
 from holdfast.server.request_checks import check_request
+from holdfast.server.roles import check_roles
 from holdfast.server.routes import HANDLERS
 from holdfast.server.routing import described_routes, options_handlers
-from holdfast.server.services import Services
+from holdfast.server.services import OPENED, Services
 
 __all__ = ["ServerApp", "asgi"]
 
@@ -51,11 +54,17 @@ class ServerApp:
         self.litestar = _litestar(services, self._run)
         described = api_description(described_routes(HANDLERS))
         services.api_description = msgspec.json.encode(described)
+        check_roles(self.litestar.routes)
+        self._gate = Gate(self.litestar, services.options)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["method"] == "HEAD":
             scope, send = {**scope, "method": "GET"}, _without_body(send)
-        await self.litestar(scope, receive, send)
+        scope[OPENED] = []  # shared by copies of the scope
+        try:
+            await self._gate(scope, receive, send)
+        finally:
+            self.services.release(scope)
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncGenerator[None]:
@@ -87,6 +96,7 @@ def _litestar(services: Services, run: Any) -> Litestar:
             "requester": Provide(requester, sync_to_thread=False),
             "services": Provide(give_services, sync_to_thread=False),
         },
+        cors_config=_cors(services.options),
         exception_handlers={Exception: problem_of},
         guards=[services.authorize, check_request],
         lifespan=[run],
@@ -107,3 +117,15 @@ def _without_body(send: Any) -> Any:
         await send(message)
 
     return send_headers
+
+
+def _cors(options: ServerOptions) -> CORSConfig | None:
+    """Return which origins a browser may let use the server; None sends no headers at all."""
+    if not options.cors_origins:
+        return None
+    return CORSConfig(
+        allow_origins=list(options.cors_origins),
+        allow_credentials=False,
+        allow_headers=["Authorization", "Content-Type", "Holdfast-Tenant", "Idempotency-Key"],
+        expose_headers=["ETag", "Location", "Retry-After"],
+    )

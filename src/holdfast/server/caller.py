@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from litestar.di import NamedDependency
 
 from holdfast.app import Holdfast
 from holdfast.handle import RunHandle
+from holdfast.model.api_key import ANY_TENANT
 from holdfast.server.roles import Role
 
 __all__ = ["ANY_TENANT", "Identity", "Requester", "RequesterOf"]
-
-ANY_TENANT = "*"
-"""The tenant of an identity that may act on the runs of every tenant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +24,13 @@ class Identity:
     tenant: str
     """The tenant that the caller belongs to, or `ANY_TENANT`."""
     role: Role
+    credential: str = field(default="", repr=False)
+    """The key or the token itself, to verify it again; no log or response may show it."""
+
+    @property
+    def caller(self) -> str:
+        """The name under which requests are counted: subjects of two tenants may be the same."""
+        return f"{self.tenant}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)

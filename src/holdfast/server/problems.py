@@ -21,6 +21,7 @@ from holdfast.errors import (
     HoldfastError,
     InboxFull,
     InvalidRequest,
+    KeyNotFound,
     NotAmbiguous,
     NotRetryable,
     PayloadTooLarge,
@@ -55,6 +56,7 @@ STATUSES: tuple[tuple[type[HoldfastError], int], ...] = (
     (Unauthenticated, 401),
     (Forbidden, 403),
     (RunNotFound, 404),
+    (KeyNotFound, 404),
     (UnknownGraph, 404),
     (BulkJobNotFound, 404),
     (TooManyRequests, 429),
@@ -96,7 +98,9 @@ def status_of(error: HoldfastError) -> int:
 def problem_of(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
     """Return the response to a request that raised an error."""
     if isinstance(error, HoldfastError):
-        return _response(_problem_of_ours(error), retryable=error.retryable)
+        wait = getattr(error, "retry_after_seconds", _RETRY_AFTER_SECONDS)
+        headers = {"Retry-After": f"{wait:.0f}"} if error.retryable else None
+        return _response(_problem_of_ours(error), headers=headers)
     if isinstance(error, HTTPException) and error.status_code < 500:
         return _response(_problem_of_request(error), headers=error.headers)
     _log.exception("%s %s failed", request.method, request.scope["path"], exc_info=error)
@@ -122,13 +126,11 @@ def _problem_of_request(error: HTTPException) -> Problem:
     return Problem(title, status, title.lower().replace(" ", "_"), detail, field)
 
 
-def _response(
-    problem: Problem, *, retryable: bool = False, headers: Mapping[str, str] | None = None
-) -> Response[Any]:
+def _response(problem: Problem, *, headers: Mapping[str, str] | None = None) -> Response[Any]:
     sent = {"Cache-Control": "no-store", **(headers or {})}
     if problem.status == 401:
         sent["WWW-Authenticate"] = "Bearer"
-    if retryable or problem.status in (429, 503):
+    if problem.status in (429, 503):
         sent.setdefault("Retry-After", str(_RETRY_AFTER_SECONDS))
     return Response(
         msgspec.json.encode(problem),

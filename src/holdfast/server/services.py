@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from collections.abc import MutableMapping
+from typing import Any, TypeAlias, cast
 
 from litestar.connection import ASGIConnection
 from litestar.di import NamedDependency
 from litestar.handlers import BaseRouteHandler
 
 from holdfast.app import Holdfast
-from holdfast.errors import Forbidden, Unauthenticated, UnknownGraph
+from holdfast.errors import (
+    Forbidden,
+    InvalidName,
+    InvalidRequest,
+    StoreError,
+    Unauthenticated,
+    UnknownGraph,
+)
+from holdfast.model.api_key import ANY_TENANT
+from holdfast.model.names import validated_tenant
 from holdfast.model.program import Program
 from holdfast.server.bulk_runner import BulkRunner
-from holdfast.server.caller import ANY_TENANT, Identity, Requester
+from holdfast.server.caller import Identity, Requester
+from holdfast.server.credentials import Credentials
 from holdfast.server.options import ServerOptions
-from holdfast.server.roles import Role, includes
+from holdfast.server.roles import includes, role_of
 
-__all__ = ["Services", "ServicesOf"]
+__all__ = ["OPENED", "Services", "ServicesOf"]
 
 Connection = ASGIConnection[Any, Any, Any, Any]
 
 # Names the tenant of a request whose caller may act on every tenant.
 _TENANT_HEADER = "holdfast-tenant"
+OPENED = "holdfast.opened"
+"""Where a request's scope has the callers for whom it counts as open: a list."""
+_SUBPROTOCOL_KEY = "holdfast.bearer."
 _EVERYONE = Identity("anonymous", ANY_TENANT, "admin")
 
 
@@ -36,6 +50,7 @@ class Services:
         """Carries out bulk jobs."""
         self.api_description = b""
         """The OpenAPI document of this server, in JSON."""
+        self._credentials = Credentials(hf, options)
 
     def graph(self, name: str) -> Program:
         """Return the newest version of a graph that this server has.
@@ -55,29 +70,81 @@ class Services:
         Raises:
             Unauthenticated: it has no valid credentials.
             Forbidden: the caller's role or tenant does not permit it.
+            TooManyRequests: the caller sends too many requests.
         """
-        # A handler of OPTIONS that Litestar adds has no role.
-        needed: Role = handler.opt.get("role", "public")
+        needed = role_of(handler)
         if needed == "public":
             return
         identity = await self._identify(connection)
         if not includes(identity.role, needed):
             raise Forbidden(f"this needs the role {needed}, got {identity.role}")
         tenant = self._tenant(connection, identity)
+        if self.options.authentication:
+            self._credentials.open_request(identity.caller)
+            cast("dict[str, Any]", connection.scope).setdefault(OPENED, []).append(identity.caller)
         connection.scope["user"] = Requester(self.hf, tenant, identity)
+
+    def release(self, scope: MutableMapping[str, Any]) -> None:
+        """Count a request as ended, if `authorize` admitted it."""
+        for caller in scope.get(OPENED, ()):
+            self._credentials.close_request(caller)
+
+    async def still_valid(self, requester: Requester) -> bool:
+        """Return whether the credentials of a request are still valid, for streams that stay open.
+
+        Ask every few seconds. It is False, too, if the store cannot say.
+        """
+        if not self.options.authentication:
+            return True
+        try:
+            await self._credentials.identify(requester.identity.credential)
+        except (Unauthenticated, StoreError):
+            return False
+        return True
 
     async def _identify(self, connection: Connection) -> Identity:
         if not self.options.authentication:
             return _EVERYONE
-        raise Unauthenticated
+        client = connection.client
+        header = _single_header(connection, "authorization")
+        if header is None and (offered := _offered_key(connection)) is not None:
+            header = f"Bearer {offered}"
+        return await self._credentials.admit(header, address=client.host if client else "")
 
     def _tenant(self, connection: Connection, identity: Identity) -> str:
-        asked = connection.headers.get(_TENANT_HEADER)
+        asked = _single_header(connection, _TENANT_HEADER)
         if identity.tenant == ANY_TENANT:
-            return self.hf.tenant if asked is None else asked
+            return self.hf.tenant if asked is None else _valid_tenant(asked)
         if asked not in (None, identity.tenant):
             raise Forbidden("these credentials belong to another tenant")
         return identity.tenant
+
+
+def _valid_tenant(asked: str) -> str:
+    if asked == ANY_TENANT:
+        raise InvalidName(f"{_TENANT_HEADER} must name one tenant", field=_TENANT_HEADER)
+    return validated_tenant(asked)
+
+
+def _offered_key(connection: Connection) -> str | None:
+    """Return the key that a WebSocket offers as a subprotocol: browsers set no other header."""
+    offered: list[str] = cast("dict[str, Any]", connection.scope).get("subprotocols") or []
+    return next(
+        (
+            each.removeprefix(_SUBPROTOCOL_KEY)
+            for each in offered
+            if each.startswith(_SUBPROTOCOL_KEY)
+        ),
+        None,
+    )
+
+
+def _single_header(connection: Connection, name: str) -> str | None:
+    """Return a header that may be sent once: two values could mean two things to two programs."""
+    values = connection.headers.getall(name, [])
+    if len(values) > 1:
+        raise InvalidRequest(f"the header {name} must be sent once", field=name)
+    return values[0] if values else None
 
 
 ServicesOf: TypeAlias = NamedDependency[Services]

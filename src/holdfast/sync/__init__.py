@@ -6,8 +6,9 @@ that loop: use the async API there.
 """
 
 from holdfast.portal import BlockingStream
+from holdfast.sync.api_keys import ApiKeys
 from holdfast.sync.app import Holdfast
 from holdfast.sync.handle import RunHandle
 from holdfast.sync.worker import Worker
 
-__all__ = ["BlockingStream", "Holdfast", "RunHandle", "Worker"]
+__all__ = ["ApiKeys", "BlockingStream", "Holdfast", "RunHandle", "Worker"]

@@ -30,6 +30,7 @@ from holdfast.model.run import AmbiguousCall, OnBusy, RunPage, SessionQueueEntry
 from holdfast.portal import Portal
 from holdfast.records.run_filter import RunFilter
 from holdfast.storage import Meter, Store
+from holdfast.sync.api_keys import ApiKeys
 from holdfast.sync.handle import RunHandle
 from holdfast.sync.worker import Worker
 
@@ -105,9 +106,19 @@ class Holdfast:
         return self._holdfast.tenant
 
     @property
+    def clock(self) -> Clock:
+        """The clock by which this instance measures leases, waits and expiries."""
+        return self._holdfast.clock
+
+    @property
     def meter(self) -> Meter:
         """Counts of the store operations so far, and what they cost."""
         return self._holdfast.meter
+
+    @property
+    def keys(self) -> ApiKeys:
+        """The API keys, with which callers use a server on this store."""
+        return ApiKeys(self._portal, self._holdfast.keys)
 
     @property
     def saved(self) -> Saved:

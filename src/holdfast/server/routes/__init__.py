@@ -3,6 +3,7 @@
 from holdfast.server.routes.bulk import BULK
 from holdfast.server.routes.description import DESCRIPTION
 from holdfast.server.routes.graphs import GRAPHS
+from holdfast.server.routes.keys import KEYS
 from holdfast.server.routes.quotas import QUOTAS
 from holdfast.server.routes.run_actions import RUN_ACTIONS
 from holdfast.server.routes.run_reads import RUN_READS
@@ -19,5 +20,6 @@ HANDLERS = (
     *SESSIONS,
     *QUOTAS,
     *BULK,
+    *KEYS,
     *DESCRIPTION,
 )

@@ -1,0 +1,1 @@
+"""Tests of access to a store over a network."""

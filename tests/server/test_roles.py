@@ -1,0 +1,119 @@
+"""Every route names its role, and a weaker role, or no credentials, cannot use it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import httpx
+import pytest
+from litestar import get
+
+from holdfast import Holdfast
+from holdfast.errors import InvalidRequest
+from holdfast.model.api_key import KEY_ROLES
+from holdfast.server import ServerOptions, asgi
+from holdfast.server.roles import ROLES, Role
+from tests.server.callers import bearer, key_for, serving
+from tests.server.graphs import GRAPHS
+from tests.server.route_table import routes_of
+
+# What each route needs. A new route is a line here.
+NEEDED: dict[str, Role] = {
+    "GET /v1/keys": "admin",
+    "POST /v1/keys": "admin",
+    "DELETE /v1/keys/{id}": "admin",
+    "GET /v1/openapi": "public",
+    "GET /v1/openapi/openapi.json": "public",
+    "GET /v1/openapi/{path}": "public",
+    "GET /v1/runs": "viewer",
+    "GET /v1/runs/{id}": "viewer",
+}
+
+
+NAMED = dict.fromkeys(("id", "name", "session", "call", "token", "path"), "x")
+
+
+async def test_the_routes_and_their_roles(hf: Holdfast) -> None:
+    app = asgi(hf, GRAPHS, worker=False)
+    assert {f"{route.method} {route.path}": route.role for route in routes_of(app)} == NEEDED
+
+
+async def test_each_weaker_role_is_refused_on_every_route(hf: Holdfast) -> None:
+    keys = {role: await key_for(hf, role) for role in KEY_ROLES}
+    async with serving(hf, ServerOptions(authentication=True, key_rate=None)) as (http, app):
+        for route in routes_of(app):
+            if route.method == "WS":
+                continue
+            path = route.filled(NAMED)
+            refused = {
+                role: await http.request(
+                    route.method, path, json=route.body, headers=bearer(keys[role])
+                )
+                for role in KEY_ROLES
+                if ROLES.index(role) < ROLES.index(route.role)
+            }
+            assert {role: each.status_code for role, each in refused.items()} == dict.fromkeys(
+                refused, 403
+            ), route
+
+
+async def test_no_credentials_open_no_route(hf: Holdfast) -> None:
+    options = ServerOptions(authentication=True)
+    async with serving(hf, options) as (http, app):
+        for route in routes_of(app):
+            if route.method == "WS" or route.role == "public":
+                continue
+            path = route.filled(NAMED)
+            answer = await http.request(route.method, path, json=route.body)
+            assert answer.status_code == 401, route
+            assert answer.headers["www-authenticate"] == "Bearer"
+
+
+async def test_options_tell_the_methods_and_need_no_role(hf: Holdfast) -> None:
+    async with serving(hf) as (http, _):
+        answer = await http.options("/v1/keys")
+    assert answer.status_code == 204
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_a_route_without_a_role_stops_the_server(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @get("/v1/open", sync_to_thread=False)
+    def forgotten() -> str:
+        return "everything"
+
+    monkeypatch.setattr(import_module("holdfast.server.asgi"), "HANDLERS", [forgotten])
+    with pytest.raises(InvalidRequest, match="/v1/open must name its role"):
+        asgi(hf, GRAPHS)
+
+
+async def test_an_admin_of_a_tenant_stays_in_it(hf: Holdfast) -> None:
+    acme, every = await key_for(hf, tenant="acme"), await key_for(hf, tenant="*")
+    async with serving(hf) as (http, _):
+
+        async def ask(method: str, path: str, key: str, body: object = None) -> httpx.Response:
+            headers = {**bearer(key), "Holdfast-Tenant": "acme"}
+            return await http.request(method, path, json=body, headers=headers)
+
+        body = {"name": "mine", "role": "operator"}
+        made = await ask("POST", "/v1/keys", acme, body)
+        assert made.status_code == 201
+        assert made.json()["tenant"] == "acme"
+        wide = await ask("POST", "/v1/keys", acme, {**body, "all_tenants": True})
+        assert wide.status_code == 403
+        assert (await ask("POST", "/v1/keys", every, {**body, "all_tenants": True})).is_success
+        names = [key["tenant"] for key in (await ask("GET", "/v1/keys", acme)).json()["keys"]]
+        assert names == ["acme", "acme"]
+        [other] = [key for key in await hf.keys.list("*") if key.name == "mine"]
+        assert (await ask("DELETE", f"/v1/keys/{other.id}", acme)).status_code == 404
+        assert (await ask("DELETE", f"/v1/keys/{other.id}", every)).status_code == 204
+        assert (await ask("DELETE", f"/v1/keys/{made.json()['id']}", acme)).status_code == 204
+        for wrong in (
+            {"name": "x", "role": "root"},
+            {"name": "x", "role": "viewer", "tenant": "b"},
+            {"name": "x", "role": "viewer", "expires_seconds": 0},
+            {},
+        ):
+            assert (await ask("POST", "/v1/keys", acme, wrong)).status_code == 400
+        assert (await ask("POST", "/v1/keys", acme, {**body, "name": "a#b"})).status_code == 422
