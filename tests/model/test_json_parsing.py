@@ -29,8 +29,8 @@ PLAIN = st.recursive(
     max_leaves=5,
 )
 FAILURES = st.builds(Failure, TEXT, TEXT, TEXT)
-# Below nine million dollars, a float has every nanodollar.
-NANODOLLARS = st.integers(0, 9_000_000 * 10**9)
+# Below eight million dollars, a float has every nanodollar.
+NANODOLLARS = st.integers(0, 8_000_000 * 10**9)
 LIMITS = st.builds(
     BudgetLimits,
     st.none() | st.integers(0, 10**15),

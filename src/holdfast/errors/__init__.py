@@ -76,6 +76,8 @@
     │   ├── ResultTaken           another visit of a node took the child's result
     │   ├── WaitBeyondExpiry      a sleep that would outlast the run
     │   └── WaitTimedOut          what a node waited for did not arrive in time
+    ├── ServerUnavailable         a server does not respond, or failed (retryable)
+    ├── InvalidResponse           a response that this client cannot read
     ├── ResumeFailed              a worker cannot resume a run
     │   ├── UnknownNode           it is at a node that the graph no longer has
     │   └── JournalDamaged        its journal cannot be read
@@ -190,7 +192,14 @@ from holdfast.errors.runs import (
     UnknownNode,
     Unsuccessful,
 )
-from holdfast.errors.service import Forbidden, TooManyRequests, Unauthenticated, UnknownGraph
+from holdfast.errors.service import (
+    Forbidden,
+    InvalidResponse,
+    ServerUnavailable,
+    TooManyRequests,
+    Unauthenticated,
+    UnknownGraph,
+)
 from holdfast.errors.stores import (
     AccessDenied,
     CredentialsExpired,
@@ -246,6 +255,7 @@ __all__ = [
     "InvalidPrompt",
     "InvalidQuery",
     "InvalidRequest",
+    "InvalidResponse",
     "InvalidResult",
     "InvalidState",
     "InvalidTransaction",
@@ -281,6 +291,7 @@ __all__ = [
     "RunFailed",
     "RunNotFound",
     "RunQuarantined",
+    "ServerUnavailable",
     "SessionBusy",
     "SignalMisfit",
     "StoreClosed",

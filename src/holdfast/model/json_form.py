@@ -88,7 +88,7 @@ class JsonForm(msgspec.Struct, frozen=True):
         """Return the value of which `as_dict` returned this, perhaps in a newer release.
 
         It equals the original, except for what JSON does not carry: bytes and sets among values of
-        a user, fractions of a millisecond, and sums above nine million dollars.
+        a user, fractions of a millisecond, and sums above eight million dollars.
 
         Raises:
             InvalidRequest: this is not the form of such a value; the error names the field.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Protocol, TypeVar, Union, cast, get_args, get_origin
@@ -16,8 +17,6 @@ __all__ = ["parse_ms", "parse_nanodollars", "parse_seconds", "parsed", "parser_o
 
 T = TypeVar("T")
 Parser = Callable[[Any], Any]
-
-_NANODOLLARS_PER_DOLLAR = 1_000_000_000
 
 
 class _Field(Protocol):
@@ -82,7 +81,8 @@ def parse_nanodollars(shown: object) -> int | None:
     Raises:
         InvalidRequest: it is not a number.
     """
-    return None if shown is None else round(_number(shown) * _NANODOLLARS_PER_DOLLAR)
+    # Not as a float: the product would be one nanodollar off.
+    return None if shown is None else round(Decimal(str(_number(shown))).scaleb(9))
 
 
 @cache
