@@ -6,6 +6,7 @@ from typing import Any
 
 from holdfast.client.connection import ServerConnection
 from holdfast.client.reading import objects_of
+from holdfast.model.names import validated_name
 
 __all__ = ["RemoteKeys"]
 
@@ -30,4 +31,4 @@ class RemoteKeys:
 
     async def revoke(self, id: str) -> None:
         """Revoke a key. Every server refuses it within five seconds."""
-        await self._connection.call("keys_revoke", names={"id": id})
+        await self._connection.call("keys_revoke", names={"id": validated_name(id, "id")})

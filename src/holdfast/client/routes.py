@@ -66,11 +66,4 @@ ROUTES: dict[str, Route] = {
 
 def path_of(route: Route, names: Mapping[str, str]) -> str:
     """Return the path of a route; no name can lead out of its segment."""
-    # A dot alone would be removed as a segment.
-    quoted = {
-        name: quote(value, safe="").replace(".", "%2E")
-        if not value.strip(".")
-        else quote(value, safe="")
-        for name, value in names.items()
-    }
-    return route.path.format(**quoted)
+    return route.path.format(**{name: quote(value, safe="") for name, value in names.items()})

@@ -6,6 +6,7 @@ from typing import Any
 
 from holdfast.client.connection import ServerConnection
 from holdfast.client.reading import objects_of
+from holdfast.model.names import validated_name
 
 __all__ = ["RemoteWebhooks"]
 
@@ -30,18 +31,21 @@ class RemoteWebhooks:
 
     async def get(self, id: str) -> dict[str, Any]:
         """Return a webhook, without its secret."""
-        return await self._connection.call("webhooks_get", names={"id": id})
+        return await self._connection.call("webhooks_get", names={"id": validated_name(id, "id")})
 
     async def delete(self, id: str) -> None:
         """Delete a webhook. Deliveries that have not begun are dropped."""
-        await self._connection.call("webhooks_delete", names={"id": id})
+        await self._connection.call("webhooks_delete", names={"id": validated_name(id, "id")})
 
     async def test(self, id: str) -> dict[str, Any]:
         """Send a test message to a webhook, and return what came of it."""
-        return await self._connection.call("webhooks_test", names={"id": id})
+        return await self._connection.call("webhooks_test", names={"id": validated_name(id, "id")})
 
     async def deliveries(self, id: str) -> list[dict[str, Any]]:
         """Return the latest deliveries of a webhook."""
         return objects_of(
-            await self._connection.call("webhooks_deliveries", names={"id": id}), "deliveries"
+            await self._connection.call(
+                "webhooks_deliveries", names={"id": validated_name(id, "id")}
+            ),
+            "deliveries",
         )
