@@ -84,7 +84,10 @@ def budget_body(budget: Budget | BudgetLimits | None) -> dict[str, Any] | None:
     limits = validated_budget(budget)
     if limits is None:
         return None
-    return {name: value for name, value in limits.as_dict().items() if value is not None}
+    shown = limits.as_dict()
+    shown["node_time"] = shown.pop("node_time_seconds")
+    shown["wall"] = shown.pop("wall_seconds")
+    return {name: value for name, value in shown.items() if value is not None}
 
 
 def filter_body(run_filter: RunFilter | None) -> dict[str, Any]:

@@ -363,8 +363,7 @@ class Client:
                 "one with the same filter",
                 field="cursor",
             )
-        key = self._connection.ids.new()
-        job = await self._connection.call("bulk_start", body=body, tenant=tenant, key=key)
+        job = await self._connection.call("bulk_start", body=body, tenant=tenant)
         told: BulkProgress | None = None
         while True:
             progress = read(BulkProgress, member_of(job, "progress"))
@@ -376,9 +375,8 @@ class Client:
             if job["status"] not in ("pending", "running"):
                 return
             await self._connection.clock.sleep(_POLL_SECONDS)
-            job = await self._connection.call(
-                "bulk_get", tenant=tenant, names={"id": member_of(job, "id")}
-            )
+            names = {"id": validated_name(member_of(job, "id"), "id")}
+            job = await self._connection.call("bulk_get", tenant=tenant, names=names)
 
 
 def _job_error(job: Mapping[str, Any]) -> HoldfastError:

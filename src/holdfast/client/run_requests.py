@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 from holdfast.client.connection import ServerConnection
 from holdfast.client.reading import page_of, read
+from holdfast.client.snapshots import ended_entry, snapshot_entry, started_entry
+from holdfast.client.streams import StreamMessage
 from holdfast.client.streams import follow as follow_run
 from holdfast.engine.journal.endings import RunOutcome, result_of
 from holdfast.errors import RunEnded
@@ -70,13 +72,21 @@ class RunRequests:
     ) -> AsyncGenerator[HistoryEntry | None, None]:
         """Yield None when the stream is open, then the entries."""
         kinds = {"events": "true", "text": "false", "ephemeral": "true" if ephemeral else "false"}
-        wanted = ("event", "ephemeral")
         cursor = None if after is None else f"{after}{_SEPARATOR}"
+        is_new = after is None
         async for message in self._messages(kinds, cursor, follow=follow):
             if message is None:
                 yield None
-            elif message[0] in wanted:
-                yield read(HistoryEntry, message[1])
+            elif message.kind in ("event", "ephemeral"):
+                yield read(HistoryEntry, message.value)
+            elif ephemeral and message.kind == "snapshot":
+                row = read(Run, message.value)
+                yield snapshot_entry(row, at_ms=self.connection.clock.now_ms())
+                if is_new:
+                    yield started_entry(row)
+                is_new = False
+            elif ephemeral and message.value.get("reason") == "ended":
+                yield ended_entry(read(Run, await self.call("get")))
 
     async def tokens(
         self, after: str | None, *, follow: bool
@@ -87,12 +97,12 @@ class RunRequests:
         async for message in self._messages(kinds, cursor, follow=follow):
             if message is None:
                 yield None
-            elif message[0] == "text":
-                yield read(TextPiece, message[1])
+            elif message.kind == "text":
+                yield read(TextPiece, message.value)
 
     def _messages(
         self, kinds: Mapping[str, str], after: str | None, *, follow: bool
-    ) -> AsyncGenerator[tuple[str, Any] | None, None]:
+    ) -> AsyncGenerator[StreamMessage | None, None]:
         query = {**kinds, "follow": "true" if follow else "false"}
         return follow_run(self.connection, self.id, tenant=self.tenant, query=query, after=after)
 

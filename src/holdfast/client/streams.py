@@ -44,7 +44,7 @@ async def follow(
     query: Mapping[str, Any],
     after: str | None,
 ) -> AsyncGenerator[StreamMessage | None, None]:
-    """Yield None when the stream is open, then its messages, until the server ends it.
+    """Yield None when the stream is open, then its messages; the last one is its end.
 
     A stream that is cut, or silent for longer than two heartbeats, is opened again after the last
     id that it had, so that each recorded message arrives once and in order.
@@ -82,7 +82,8 @@ async def follow(
                         break
         except HoldfastError as error:
             place.failed = error
-        if place.is_over(run):
+        if (end := place.ending(run)) is not None:
+            yield StreamMessage("end", end)
             return
         if was_open:
             backoff.renew()
@@ -111,8 +112,8 @@ class _Place:
         self.id = message.id or self.id
         return message.name in _KINDS
 
-    def is_over(self, run: str) -> bool:
-        """Return whether the stream has ended for good; forget why the connection ended.
+    def ending(self, run: str) -> dict[str, Any] | None:
+        """Return what the server said if the stream has ended for good; otherwise None.
 
         Raises:
             RunNotFound: the run was deleted.
@@ -123,7 +124,7 @@ class _Place:
         if self.failed is not None and not self.failed.retryable:
             raise self.failed
         if end is None:
-            return False
+            return None
         reason = end.get("reason")
         if reason == "deleted":
             raise RunNotFound(f"run {run!r} was deleted while it was followed")
@@ -133,7 +134,7 @@ class _Place:
             failed = error_class(str(end.get("code")))
             if failed is not None and not failed.retryable:
                 raise failed
-        return reason not in _RESUMED
+        return None if reason in _RESUMED else end
 
 
 async def _wait(backoff: Backoff, place: _Place) -> None:

@@ -43,9 +43,6 @@ class RemoteWebhooks:
 
     async def deliveries(self, id: str) -> list[dict[str, Any]]:
         """Return the latest deliveries of a webhook."""
-        return objects_of(
-            await self._connection.call(
-                "webhooks_deliveries", names={"id": validated_name(id, "id")}
-            ),
-            "deliveries",
-        )
+        names = {"id": validated_name(id, "id")}
+        shown = await self._connection.call("webhooks_deliveries", names=names)
+        return objects_of(shown, "deliveries")
