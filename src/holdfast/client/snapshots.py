@@ -1,4 +1,4 @@
-"""Events that are not recorded and that a server leaves to its callers: they follow from the row."""
+"""Events that are not recorded and that follow from the row: a server leaves them to callers."""
 
 from __future__ import annotations
 

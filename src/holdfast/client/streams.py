@@ -78,6 +78,8 @@ async def follow(
                         if place.take(message):
                             backoff.reset()
                             yield StreamMessage(message.name, _decoded(message))
+                        if place.end is not None:
+                            break
                     if place.end is not None:
                         break
         except HoldfastError as error:
