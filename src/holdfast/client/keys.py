@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 from holdfast.client.connection import ServerConnection
@@ -25,7 +26,7 @@ class RemoteKeys:
         """
         return await self._connection.call("keys_create", body=given)
 
-    async def list(self) -> list[dict[str, Any]]:
+    async def list(self) -> builtins.list[dict[str, Any]]:
         """Return the keys, without their secrets."""
         return objects_of(await self._connection.call("keys_list"), "keys")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 from holdfast.client.connection import ServerConnection
@@ -25,7 +26,7 @@ class RemoteWebhooks:
         """
         return await self._connection.call("webhooks_create", body=given)
 
-    async def list(self) -> list[dict[str, Any]]:
+    async def list(self) -> builtins.list[dict[str, Any]]:
         """Return the webhooks, without their secrets."""
         return objects_of(await self._connection.call("webhooks_list"), "webhooks")
 
@@ -41,7 +42,7 @@ class RemoteWebhooks:
         """Send a test message to a webhook, and return what came of it."""
         return await self._connection.call("webhooks_test", names={"id": validated_name(id, "id")})
 
-    async def deliveries(self, id: str) -> list[dict[str, Any]]:
+    async def deliveries(self, id: str) -> builtins.list[dict[str, Any]]:
         """Return the latest deliveries of a webhook."""
         names = {"id": validated_name(id, "id")}
         shown = await self._connection.call("webhooks_deliveries", names=names)
