@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
 import httpx
+import msgspec
 
 from holdfast.client.arguments import (
     budget_body,
@@ -366,7 +367,10 @@ class Client:
         job = await self._connection.call("bulk_start", body=body, tenant=tenant)
         told: BulkProgress | None = None
         while True:
-            progress = read(BulkProgress, member_of(job, "progress"))
+            # The job goes on by itself, so callers have no use for its cursor.
+            progress = msgspec.structs.replace(
+                read(BulkProgress, member_of(job, "progress")), cursor=None
+            )
             if progress != told:
                 yield progress
             told = progress
