@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -80,7 +79,7 @@ class StubServer:
         tenant = headers.get("holdfast-tenant")
         match method, path:
             case "POST", ["runs"]:
-                return await self._start(body, tenant, headers)
+                return await self._start(body, tenant)
             case "GET", ["runs"]:
                 labels = dict(each.split("=", 1) for each in query.pop("label", []))
                 limit, cursor = int(one.pop("limit", 100)), one.pop("cursor", None)
@@ -106,13 +105,10 @@ class StubServer:
             case _:
                 return 404, {"code": "not_found", "detail": "", "status": 404}
 
-    async def _start(self, body: Any, tenant: str | None, headers: Any) -> tuple[int, Any]:
+    async def _start(self, body: Any, tenant: str | None) -> tuple[int, Any]:
         graph = self.graphs.get(body.pop("graph"))
         if graph is None:
             raise UnknownGraph(f"this server has only {', '.join(self.graphs)}")
-        key = headers.get("idempotency-key")
-        if key is not None:
-            body["id"] = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
         if "budget" in body:
             body["budget"] = Budget(**body["budget"])
         run = await self.hf.start(graph, body.pop("input", None), tenant=tenant, **body)

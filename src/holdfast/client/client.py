@@ -33,7 +33,7 @@ from holdfast.engine.runs.argument_checks import (
     validated_reason,
     validated_user,
 )
-from holdfast.errors import HoldfastError, InvalidRequest
+from holdfast.errors import HoldfastError, InvalidQuery, InvalidRequest
 from holdfast.errors.registry import error_class
 from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.durations import Duration, milliseconds_of
@@ -138,7 +138,7 @@ class Client:
 
         ``graph`` is a graph, which checks the input here and gives the result its type, or the name
         of one that the server has. The id is the idempotency key: a start with the same id, input
-        and user returns the same run. Without an id, the client makes a key, so that a start whose
+        and user returns the same run. Without an id, the client makes one, so that a start whose
         response was lost is sent again and starts one run. The other arguments are those of
         `Holdfast.start`; every run is durable from its start.
 
@@ -156,7 +156,7 @@ class Client:
         body = {
             "graph": graph if isinstance(graph, str) else graph.name,
             "input": input_of(graph, input),
-            "id": None if id is None else validated_name(id, "id"),
+            "id": self._connection.ids.new() if id is None else validated_name(id, "id"),
             "user": validated_user(user),
             "labels": validated_labels(labels, pool=pool) or None,
             "session": session,
@@ -166,8 +166,7 @@ class Client:
             "retention": seconds_of_duration(retention, "retention") or None,
             "budget": budget_body(budget),
         }
-        key = self._connection.ids.new() if id is None else None
-        shown = await self._connection.call("start", body=body, tenant=tenant, key=key)
+        shown = await self._connection.call("start", body=body, tenant=tenant)
         known = None if isinstance(graph, str) else graph
         return RemoteRun(self._connection, member_of(shown, "id"), tenant, known)
 
@@ -359,7 +358,7 @@ class Client:
     ) -> AsyncGenerator[BulkProgress, None]:
         """Start a job, and yield its progress as it changes, until its end."""
         if cursor is not None:
-            raise InvalidRequest(
+            raise InvalidQuery(
                 "cursor must be None: a server carries a bulk action out to its end; start another "
                 "one with the same filter",
                 field="cursor",
@@ -371,12 +370,13 @@ class Client:
             progress = msgspec.structs.replace(
                 read(BulkProgress, member_of(job, "progress")), cursor=None
             )
-            if progress != told:
+            is_over = member_of(job, "status") not in ("pending", "running")
+            if progress != told and (is_over or progress.seen):
+                told = progress
                 yield progress
-            told = progress
             if member_of(job, "status") == "failed":
                 raise _job_error(job)
-            if job["status"] not in ("pending", "running"):
+            if is_over:
                 return
             await self._connection.clock.sleep(_POLL_SECONDS)
             names = {"id": validated_name(member_of(job, "id"), "id")}

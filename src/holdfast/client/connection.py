@@ -22,7 +22,6 @@ Token: TypeAlias = str | Callable[[], str]
 """A token of an identity provider, or a function that returns one that has not expired."""
 
 _TENANT_HEADER = "Holdfast-Tenant"
-_IDEMPOTENCY_HEADER = "Idempotency-Key"
 _CONNECT_SECONDS_MAX = 5.0
 _BACKOFF_FIRST_SECONDS = 0.1
 _BACKOFF_SECONDS_MAX = 5.0
@@ -108,10 +107,9 @@ class ServerConnection:
         query: Mapping[str, Any] | None = None,
         body: Mapping[str, Any] | None = None,
         tenant: str | None = None,
-        key: str | None = None,
         names: Mapping[str, str] | None = None,
     ) -> Any:
-        """Call a route and return its answer; ``key`` is the idempotency key, if it has one.
+        """Call a route and return its answer.
 
         Raises:
             ServerUnavailable: the server did not answer in time, or failed.
@@ -120,8 +118,6 @@ class ServerConnection:
         """
         route = ROUTES[verb]
         headers = self._headers(tenant)
-        if key is not None:
-            headers[_IDEMPOTENCY_HEADER] = key
         if body is not None:
             headers["Content-Type"] = "application/json"
         backoff = self.backoff()

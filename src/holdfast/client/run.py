@@ -11,7 +11,6 @@ from holdfast.client.connection import ServerConnection
 from holdfast.client.reading import member_of, read
 from holdfast.client.run_requests import RunRequests, has_ended
 from holdfast.engine.history.run_stream import RunStream
-from holdfast.engine.journal.endings import RunOutcome, result_of
 from holdfast.engine.runs.argument_checks import (
     positive_ms,
     validated_keep_answers,
@@ -93,15 +92,15 @@ class RemoteRun(Generic[ResultT]):
                 the run waits for, or that no worker claimed it.
         """
         seconds = seconds_of_duration(timeout, "timeout")
-        row = await self._requests.wait_for(has_ended, None, seconds)
-        if row.into is not None:
-            return await self._of(row.into).result(timeout=timeout)
-        if row.status != "finished":
-            return result_of(self.id, RunOutcome(row.status, {}, row.failure, row.node), None)
-        shown = member_of(await self._requests.call("result"), "result")
+        shown: Any = {}
+        while "result" not in shown:  # the run may be retried between two requests
+            row = await self._requests.wait_for(has_ended, None, seconds)
+            if row.into is not None:
+                return await self._of(row.into).result(timeout=timeout)
+            shown = await self._requests.read_result(row)
         if self._graph is None:
-            return shown
-        state = {RESULT: shown} if self._graph.wraps_values else shown
+            return shown["result"]
+        state = {RESULT: shown["result"]} if self._graph.wraps_values else shown["result"]
         return self._graph.check().result(state)
 
     async def until(
@@ -392,9 +391,10 @@ class RemoteRun(Generic[ResultT]):
             InvalidRequest: none of the three is given, or more than one.
         """
         told = validated_resolution(result=result, error=error, void=void)
+        body = {"error": told.get("error"), "void": void or None}
         if "result" in told:
-            told = {"result": payload_of(result, "result")}
-        await self._requests.call("resolve", body=told, call=validated_name(call, "call"))
+            body["result"] = payload_of(result, "result")
+        await self._requests.call("resolve", body=body, call=validated_name(call, "call"))
 
     def _of(self, id: str) -> RemoteRun[ResultT]:
         return RemoteRun(self._requests.connection, id, self._requests.tenant, self._graph)

@@ -11,9 +11,10 @@ from holdfast.client.snapshots import ended_entry, snapshot_entry, started_entry
 from holdfast.client.streams import StreamMessage
 from holdfast.client.streams import follow as follow_run
 from holdfast.engine.journal.endings import RunOutcome, result_of
-from holdfast.errors import RunEnded
+from holdfast.errors import RunEnded, Unsuccessful
 from holdfast.model.awaited_status import AwaitedStatus
 from holdfast.model.durations import duration_text
+from holdfast.model.event import Failure
 from holdfast.model.json_form import JsonForm
 from holdfast.model.run import HistoryEntry, Run, TextPiece
 from holdfast.model.standing import standing
@@ -66,6 +67,20 @@ class RunRequests:
                 yield each
             if cursor is None:
                 return
+
+    async def read_result(self, row: Run) -> dict[str, Any]:
+        """Return what the server says about the result of a run that has ended.
+
+        Raises:
+            RunFailed, RunCancelled, RunExpired, RunQuarantined: the run ended without a result.
+        """
+        try:
+            return await self.call("result")
+        except Unsuccessful as error:
+            failure = row.failure or Failure()
+            error.kind, error.reason, error.node = failure.type, failure.message, row.node
+            error.trace = failure.trace
+            raise
 
     async def events(
         self, after: str | None, *, follow: bool, ephemeral: bool

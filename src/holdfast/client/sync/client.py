@@ -118,7 +118,7 @@ class Client:
 
         ``graph`` is a graph, which checks the input here and gives the result its type, or the name
         of one that the server has. The id is the idempotency key: a start with the same id, input
-        and user returns the same run. Without an id, the client makes a key, so that a start whose
+        and user returns the same run. Without an id, the client makes one, so that a start whose
         response was lost is sent again and starts one run. The other arguments are those of
         `Holdfast.start`; every run is durable from its start.
 
