@@ -107,6 +107,7 @@ async def test_errors_are_those_of_the_library(client: Client) -> None:
     run = await client.start(orders, Order("book"), id="o-1")
     with pytest.raises(AlreadyExists):
         await client.start(orders, Order("lamp"), id="o-1")
+    await run.until("waiting", timeout=5)
     with pytest.raises(SignalMisfit):
         await run.signal("approved", "perhaps")
     with pytest.raises(NotRetryable):
