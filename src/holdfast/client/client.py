@@ -30,6 +30,7 @@ from holdfast.engine.runs.argument_checks import (
     takes_run_filter,
     validated_bulk_limit,
     validated_keep_answers,
+    validated_limit,
     validated_reason,
     validated_user,
 )
@@ -203,7 +204,7 @@ class Client:
         Raises:
             InvalidQuery: not a RunFilter, a limit that is not from 1 to 1,000, or a wrong cursor.
         """
-        query = {**filter_query(run_filter), "limit": limit, "cursor": cursor}
+        query = {**filter_query(run_filter), "limit": validated_limit(limit), "cursor": cursor}
         return read(RunPage, await self._connection.call("list", query=query, tenant=tenant))
 
     async def session_queue(

@@ -14,6 +14,7 @@ from holdfast.engine.history.run_stream import RunStream
 from holdfast.engine.runs.argument_checks import (
     positive_ms,
     validated_keep_answers,
+    validated_limit,
     validated_node,
     validated_pause_reason,
     validated_reason,
@@ -211,7 +212,7 @@ class RemoteRun(Generic[ResultT]):
             RunNotFound: there is no such run, or its journal is deleted.
             InvalidQuery: the limit is not from 1 to 1,000, or the cursor is not one of this run.
         """
-        query = {"limit": limit, "cursor": cursor}
+        query = {"limit": validated_limit(limit), "cursor": cursor}
         return read(HistoryPage, await self._requests.call("history", query=query))
 
     async def set_aside(self) -> list[SetAsideSignal]:
