@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 PUBLIC = (
     "holdfast",
+    "holdfast.client",
+    "holdfast.client.sync",
     "holdfast.clock",
     "holdfast.errors",
     "holdfast.integrations.bedrock",
@@ -124,7 +126,17 @@ def test_there_are_examples() -> None:
     guides = {
         f"docs/guides/{name}.md"
         for name in (
-            *("branches", "budgets", "calls", "events", "graphs", "limits", "models", "pausing"),
+            *(
+                "branches",
+                "budgets",
+                "calls",
+                "client",
+                "events",
+                "graphs",
+                "limits",
+                "models",
+                "pausing",
+            ),
             *("observability", "quotas", "runs", "sessions", "storage", "testing", "types"),
             *("upgrading", "web", "workers", "workflows"),
         )
