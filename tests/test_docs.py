@@ -137,8 +137,8 @@ def test_there_are_examples() -> None:
                 "models",
                 "pausing",
             ),
-            *("observability", "quotas", "runs", "sessions", "storage", "testing", "types"),
-            *("upgrading", "web", "workers", "workflows"),
+            *("observability", "pausing", "quotas", "runs", "sessions", "storage", "testing"),
+            *("types", "upgrading", "web", "workers", "workflows"),
         )
     }
     assert {"README.md", *guides} <= pages

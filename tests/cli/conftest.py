@@ -122,8 +122,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "flows.py").write_text(FLOWS)
     before = set(sys.modules)
     yield tmp_path
+    # Only these: httpx keeps classes of modules that it imports when it needs them.
     for name in set(sys.modules) - before:
-        if not name.startswith(("holdfast.", "tests.")):
+        module = sys.modules[name]
+        places = [getattr(module, "__file__", None) or "", *getattr(module, "__path__", ())]
+        if any(place.startswith(str(tmp_path)) for place in places):
             del sys.modules[name]
 
 

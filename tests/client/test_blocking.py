@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import RunFilter
+from holdfast.cli.targets import load_graphs
 from holdfast.client.sync import Client
 from holdfast.errors import InvalidQuery, RunNotFound, ServerUnavailable, StoreClosed
 from holdfast.sync import Holdfast
@@ -28,7 +29,7 @@ def test_the_blocking_client_has_the_same_verbs(folder: Path) -> None:  # noqa: 
         Holdfast(f"sqlite:///{folder}/runs.db") as hf,
     ):
         run = client.start("asking", {"mood": "good"}, id="a")
-        with hf.worker([getattr(__import__("flows"), "asking")], poll=0.01):  # noqa: B009
+        with hf.worker(load_graphs(["flows"]), poll=0.01):
             assert run.until("waiting", timeout=30).reason == "signal"
             assert run.signal("answer", "yes").answers_wait
             assert run.result(timeout=30) == {"mood": "good", "answer": "yes"}
@@ -57,20 +58,23 @@ def test_the_programs_of_the_guide_run(folder: Path) -> None:  # noqa: F811
     assert len(programs) == 2
     (folder / "shop.py").write_text(shop)
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "HOLDFAST_KEY": "secret"}
-    with serving(folder) as url, Holdfast(f"sqlite:///{folder}/runs.db") as hf:
-        with hf.worker([getattr(__import__("shop"), "orders")], poll=0.01):  # noqa: B009
-            printed = [
-                subprocess.run(
-                    [sys.executable, "-W", "error", "-c", code.replace(ADDRESS, url)],
-                    cwd=folder,
-                    env=environment,
-                    check=True,
-                    capture_output=True,
-                    text=True,
-                    timeout=60,
-                ).stdout
-                for code in programs
-            ]
+    with (
+        serving(folder) as url,
+        Holdfast(f"sqlite:///{folder}/runs.db") as hf,
+        hf.worker(load_graphs(["shop"]), poll=0.01),
+    ):
+        printed = [
+            subprocess.run(
+                [sys.executable, "-W", "error", "-c", code.replace(ADDRESS, url)],
+                cwd=folder,
+                env=environment,
+                check=True,
+                capture_output=True,
+                text=True,
+                timeout=60,
+            ).stdout
+            for code in programs
+        ]
     assert printed[0].startswith("book True\n")
     assert printed[1] == "waiting\n"
 
