@@ -23,6 +23,8 @@ _PACKAGES = (
     "testing",
     "server",
     "server/routes",
+    "client",
+    "client/sync",
     "sync",
     "integrations",
     "access",

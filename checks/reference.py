@@ -29,6 +29,8 @@ MODULES = {
     "holdfast.testing": "Tests",
     "holdfast.sync": "The blocking API",
     "holdfast.server": "The server",
+    "holdfast.client": "The client of a server",
+    "holdfast.client.sync": "The blocking client",
     "holdfast.errors": "Errors",
     "holdfast.integrations.bedrock": "Models of Amazon Bedrock",
     "holdfast.integrations.openai": "Models with OpenAI's interface",
@@ -123,7 +125,7 @@ def _section(module: str, title: str) -> Iterator[str]:
     for name in names:
         yield f"| `{name}` | {_row(module, name)} |"
     yield ""
-    if module == "holdfast.sync":
+    if module.endswith(".sync"):
         yield "Their methods are those of the async classes, without `await`.\n"
         return
     for name in names:

@@ -45,7 +45,7 @@ def problems(root: Path) -> Iterator[str]:
         if path.is_relative_to(package):
             yield from _words(where, text)
             trees[where] = tree
-            if path.parent != package / TWINS:
+            if path.parent.name != TWINS:
                 for name in _classes(tree):
                     defined[name].append(where)
     for name, places in sorted(defined.items()):

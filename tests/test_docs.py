@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 PUBLIC = (
     "holdfast",
+    "holdfast.client",
+    "holdfast.client.sync",
     "holdfast.clock",
     "holdfast.errors",
     "holdfast.integrations.bedrock",
@@ -125,9 +127,19 @@ def test_there_are_examples() -> None:
     guides = {
         f"docs/guides/{name}.md"
         for name in (
-            *("branches", "budgets", "calls", "events", "graphs", "limits", "models", "pausing"),
-            *("observability", "quotas", "runs", "sessions", "storage", "testing", "types"),
-            *("upgrading", "web", "workers", "workflows"),
+            *(
+                "branches",
+                "budgets",
+                "calls",
+                "client",
+                "events",
+                "graphs",
+                "limits",
+                "models",
+                "pausing",
+            ),
+            *("observability", "pausing", "quotas", "runs", "sessions", "storage", "testing"),
+            *("types", "upgrading", "web", "workers", "workflows"),
         )
     }
     assert {"README.md", *guides} <= pages

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli import main
+from tests.cli.serving import serving
 
 FLOWS = """
 from typing import TypedDict
@@ -120,17 +122,53 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "flows.py").write_text(FLOWS)
     before = set(sys.modules)
     yield tmp_path
+    # Only these: httpx keeps classes of modules that it imports when it needs them.
     for name in set(sys.modules) - before:
-        if not name.startswith(("holdfast.", "tests.")):
+        module = sys.modules[name]
+        places = [getattr(module, "__file__", None) or "", *getattr(module, "__path__", ())]
+        if any(place.startswith(str(tmp_path)) for place in places):
             del sys.modules[name]
 
 
+# The modules with tests that must pass on a store and on a server.
+ON_BOTH = ("test_run", "test_effects", "test_run_state", "test_waits")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run the tests of commands that work on a server on both, unless they need a store."""
+    module = metafunc.module.__name__.rpartition(".")[2]
+    marked = metafunc.definition.get_closest_marker("only_on_a_store")
+    if "holdfast" in metafunc.fixturenames and module in ON_BOTH and marked is None:
+        metafunc.parametrize("holdfast", ["store", "server"], indirect=True)
+
+
 @pytest.fixture
-def holdfast(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Holdfast:
-    """The command line, in the folder and with the store ``runs.db`` there."""
+def holdfast(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Holdfast]:
+    """The command line, in the folder and with the store ``runs.db`` there.
+
+    As ``server``, the commands of ``run`` act on a server in front of that store.
+    """
     monkeypatch.setenv("HOLDFAST_URL", "sqlite:///runs.db")
 
     def typed(*arguments: str, input: str | None = None) -> Result:
         return CliRunner().invoke(main, arguments, input=input)
 
-    return typed
+    if getattr(request, "param", "store") == "store":
+        yield typed
+        return
+    with ExitStack() as stack:
+        urls: list[str] = []
+
+        def typed_on_server(*arguments: str, input: str | None = None) -> Result:
+            if arguments[:1] != ("run",) or "--url" in arguments or "--help" in arguments:
+                return typed(*arguments, input=input)
+            if not urls:  # the test has written its modules by now
+                urls.append(stack.enter_context(serving(folder)))
+            given = list(arguments)
+            if given[:2] == ["run", "start"]:  # a server knows the graph by its name
+                given[2] = given[2].partition(":")[2] or given[2]
+            return typed(*given[:2], "--server", urls[0], *given[2:], input=input)
+
+        yield typed_on_server

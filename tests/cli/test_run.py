@@ -109,6 +109,7 @@ def test_start_says_that_no_worker_claims_the_run(
         assert json.loads(holdfast(*start, "--timeout", "1m").stdout) == {"number": 1}
 
 
+@pytest.mark.only_on_a_store
 @pytest.mark.parametrize(
     ("arguments", "message", "code"),
     [
@@ -628,6 +629,7 @@ def many(holdfast: Holdfast, count: int) -> None:
         holdfast("run", "start", "flows:asking", "--id", f"a{number}", "--label", "k=v")
 
 
+@pytest.mark.only_on_a_store
 def test_all_of_a_filter_are_cancelled(holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.engine.client.bulk._RUNS_PER_PAGE", 2)
     many(holdfast, 3)
@@ -684,6 +686,7 @@ def test_the_exit_code_tells_of_failures(
     assert "Error: 2 of them failed" in done.stderr
 
 
+@pytest.mark.only_on_a_store
 def test_a_store_that_goes_away_leaves_a_cursor(
     holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -729,6 +732,7 @@ def test_a_run_of_another_tenant_is_not_there(holdfast: Holdfast, arguments: lis
     assert "[run_not_found]" in done.stderr
 
 
+@pytest.mark.only_on_a_store
 @pytest.mark.parametrize("arguments", [*LOOKING, *ACTING, START], ids=" ".join)
 def test_the_help_has_an_example_and_the_store_has_to_be_named(
     holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch, arguments: list[str]

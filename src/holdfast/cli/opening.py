@@ -1,21 +1,25 @@
-"""Opens the store that a command's options name, and makes a Holdfast with their settings."""
+"""Opens the store or the server that a command's options name, with their settings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.failures import asynchronous, show_errors
-from holdfast.cli.parameters import parse_path, tenant_option, url_option
+from holdfast.cli.parameters import check_store_url, parse_path, tenant_option, url_option
+from holdfast.cli.server_target import chosen_server, open_client, server_options
 from holdfast.cli.targets import load_limits
 from holdfast.errors import InvalidRequest
 from holdfast.model.payload_limits import PayloadLimits
 from holdfast.storage.open import open as open_store
+
+if TYPE_CHECKING:
+    from holdfast.client import Client
 
 __all__ = ["common_options", "with_holdfast"]
 
@@ -66,6 +70,23 @@ def _read_key(file: Path) -> bytes:
 
 def common_options(function: F) -> F:
     """Give a command the options that must be the same in all processes of a store."""
+    return url_option(_settings_options(function))
+
+
+def _store_options(function: F) -> F:
+    """Give a command the options of a store that it may use instead of a server."""
+    option = click.option(
+        "--url",
+        envvar="HOLDFAST_URL",
+        show_envvar=True,
+        is_eager=True,
+        metavar="URL",
+        help="The store's address; see 'holdfast store --help'.",
+    )
+    return option(_settings_options(function))
+
+
+def _settings_options(function: F) -> F:
     for option in (
         click.option(
             "--user-key-file",
@@ -83,7 +104,6 @@ def common_options(function: F) -> F:
             metavar="TARGET",
             help="The PayloadLimits, which bound the sizes of values (package.module:attribute).",
         ),
-        url_option,
     ):
         function = option(function)
     return function
@@ -92,31 +112,68 @@ def common_options(function: F) -> F:
 def with_holdfast(
     *, make: bool = False
 ) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
-    """Give a command the options that name the store, and pass it a Holdfast on that store.
+    """Give a command the options that name a store or a server, and pass it what they name.
 
+    The command gets a Holdfast on the store, or a client of the server, which has the same verbs.
     With ``make`` a missing SQLite file is created. Commands that only read do not set it: a
     mistyped path should not leave a file behind.
     """
 
     def decorate(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-        @common_options
+        @_store_options
+        @server_options
         @tenant_option
-        @asynchronous
         @wraps(function)
-        async def opened(
+        def opened(
             *,
-            url: str,
             tenant: str,
             limits: PayloadLimits | None,
             user_key: bytes | None,
+            url: str | None,
+            server: str | None,
+            key: str | None,
+            key_file: str | None,
             **given: Any,
         ) -> None:
-            async with open_store(url, make=make) as store:
-                holdfast = Holdfast(
-                    url, tenant=tenant, store=store, limits=limits, user_key=user_key
-                )
-                await function(holdfast, **given)
+            context = click.get_current_context()
+            address = chosen_server(context)
+            if address is not None:
+                with show_errors():
+                    client = open_client(context, address, key or key_file)
+                asynchronous(_run_on_server)(client, function, given)
+                return
+            store_url = check_store_url(context, _parameter(context, "url"), url or "")
+            asynchronous(_run_on_store)(
+                store_url,
+                function,
+                given,
+                make=make,
+                settings={"tenant": tenant, "limits": limits, "user_key": user_key},
+            )
 
         return opened
 
     return decorate
+
+
+async def _run_on_store(
+    url: str,
+    function: Callable[..., Coroutine[Any, Any, None]],
+    given: dict[str, Any],
+    *,
+    make: bool,
+    settings: dict[str, Any],
+) -> None:
+    async with open_store(url, make=make) as store:
+        await function(Holdfast(url, store=store, **settings), **given)
+
+
+async def _run_on_server(
+    client: Client, function: Callable[..., Coroutine[Any, Any, None]], given: dict[str, Any]
+) -> None:
+    async with client:
+        await function(client, **given)
+
+
+def _parameter(context: click.Context, name: str) -> click.Parameter:
+    return next(each for each in context.command.params if each.name == name)

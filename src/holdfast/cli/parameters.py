@@ -22,6 +22,7 @@ from holdfast.storage.open import is_in_memory
 __all__ = [
     "DURATION",
     "budget_options",
+    "check_store_url",
     "example",
     "filter_options",
     "json_option",
@@ -38,7 +39,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 _SAME_NAMES = ("graph", "since", "until", "node", "updated_since", "updated_until")
 
 
-def _check_url(context: click.Context, parameter: click.Parameter, url: str) -> str:
+def check_store_url(context: click.Context, parameter: click.Parameter, url: str) -> str:
+    """Return the address of a store that outlives the command.
+
+    Raises:
+        click.BadParameter: the store would be lost when the command ends.
+    """
     with show_errors():
         in_memory = is_in_memory(url)
     if in_memory:
@@ -51,7 +57,7 @@ def _check_url(context: click.Context, parameter: click.Parameter, url: str) -> 
 
 url_option = click.option(
     "--url",
-    callback=_check_url,
+    callback=check_store_url,
     envvar="HOLDFAST_URL",
     show_envvar=True,
     required=True,

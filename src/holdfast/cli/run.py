@@ -23,6 +23,7 @@ from holdfast.cli.parameters import (
     parse_time,
 )
 from holdfast.cli.run_reading import READING
+from holdfast.cli.server_target import chosen_server
 from holdfast.cli.targets import FORMS, load_graph
 from holdfast.cli.text import pretty, say
 from holdfast.clock import SystemClock
@@ -50,8 +51,13 @@ for _command in (*READING, ambiguous, budget, resolve):
 
 def _load_graph_argument(
     context: click.Context, parameter: click.Parameter, target: str
-) -> Program:
-    """Import the graph before the store is opened, and outside of any event loop."""
+) -> Program | str:
+    """Import the graph before the store is opened, and outside of any event loop.
+
+    A server knows the graph by its name.
+    """
+    if chosen_server(context) is not None:
+        return target
     with show_errors():
         return load_graph(target)
 
@@ -95,7 +101,7 @@ def _load_graph_argument(
 async def start(
     holdfast: Holdfast,
     *,
-    graph: Program,
+    graph: Any,
     input: Any,
     id: str | None,
     labels: dict[str, str],
@@ -114,6 +120,8 @@ async def start(
     timeout: str | None,  # noqa: ASYNC109
 ) -> None:
     """Start a run of the graph TARGET with an INPUT as JSON (- reads it from standard input).
+
+    With --server, TARGET is the name of a graph of the server.
 
     Prints the run's id, and with --wait the result.
     """

@@ -79,6 +79,8 @@
     │   ├── ResultTaken           another visit of a node took the child's result
     │   ├── WaitBeyondExpiry      a sleep that would outlast the run
     │   └── WaitTimedOut          what a node waited for did not arrive in time
+    ├── ServerUnavailable         a server does not respond, or failed (retryable)
+    ├── InvalidResponse           a response that this client cannot read
     ├── ResumeFailed              a worker cannot resume a run
     │   ├── UnknownNode           it is at a node that the graph no longer has
     │   └── JournalDamaged        its journal cannot be read
@@ -197,7 +199,9 @@ from holdfast.errors.service import (
     BulkJobEnded,
     BulkJobNotFound,
     Forbidden,
+    InvalidResponse,
     KeyNotFound,
+    ServerUnavailable,
     TooManyRequests,
     Unauthenticated,
     UnknownGraph,
@@ -259,6 +263,7 @@ __all__ = [
     "InvalidPrompt",
     "InvalidQuery",
     "InvalidRequest",
+    "InvalidResponse",
     "InvalidResult",
     "InvalidState",
     "InvalidTransaction",
@@ -295,6 +300,7 @@ __all__ = [
     "RunFailed",
     "RunNotFound",
     "RunQuarantined",
+    "ServerUnavailable",
     "SessionBusy",
     "SignalMisfit",
     "StoreClosed",

@@ -1,14 +1,17 @@
-"""Errors of the service: what a server refuses before it touches a run."""
+"""Errors of the service: what a server refuses before it touches a run, and what a client meets."""
 
 from __future__ import annotations
 
 from holdfast.errors.refusals import Refused
+from holdfast.errors.root import HoldfastError
 
 __all__ = [
     "BulkJobEnded",
     "BulkJobNotFound",
     "Forbidden",
+    "InvalidResponse",
     "KeyNotFound",
+    "ServerUnavailable",
     "TooManyRequests",
     "Unauthenticated",
     "UnknownGraph",
@@ -61,3 +64,19 @@ class TooManyRequests(Refused):
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
         """When the next request may be admitted."""
+
+
+class ServerUnavailable(HoldfastError):
+    """The server does not respond now, or failed; the same call may succeed later.
+
+    A call that is not safe to repeat may have taken effect.
+    """
+
+    code = "server_unavailable"
+    retryable = True
+
+
+class InvalidResponse(HoldfastError):
+    """The response is not one of a Holdfast server, or this release cannot read it."""
+
+    code = "invalid_response"

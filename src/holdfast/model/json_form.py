@@ -1,7 +1,8 @@
 """The form in JSON of what callers read: rows, lists, histories.
 
-A class that inherits from `JsonForm` gets `JsonForm.as_dict`, and works as a response of FastAPI
-and as a field of a pydantic model. Both use the same fields, `json_fields`:
+A class that inherits from `JsonForm` gets `JsonForm.as_dict` and its inverse `JsonForm.from_dict`,
+and works as a response of FastAPI and as a field of a pydantic model. All use the same fields,
+`json_fields`:
 
 - a time is ISO 8601 text in UTC with milliseconds, under a name that ends in ``_at``;
 - money is in dollars, as ``usd``, which the class offers beside ``nanodollars``;
@@ -21,6 +22,7 @@ from typing import (
     Any,
     ClassVar,
     NamedTuple,
+    Self,
     Union,
     cast,
     get_args,
@@ -29,6 +31,13 @@ from typing import (
 
 import msgspec
 
+from holdfast.model.json_parsing import (
+    parse_ms,
+    parse_nanodollars,
+    parse_seconds,
+    parsed,
+    parser_of,
+)
 from holdfast.model.moments import utc_text
 
 if TYPE_CHECKING:
@@ -36,7 +45,14 @@ if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaValue
     from pydantic_core import CoreSchema
 
-__all__ = ["JsonField", "JsonForm", "json_fields", "json_schema", "with_readable_times"]
+__all__ = [
+    "JsonField",
+    "JsonForm",
+    "json_fields",
+    "json_schema",
+    "with_readable_times",
+    "with_times_in_ms",
+]
 
 _TIME_NAMES = {
     "deadline_ms": "until_at",
@@ -45,6 +61,7 @@ _TIME_NAMES = {
     "since_ms": "since_at",
     "stale_ms": "stale_at",
 }
+_NAMES_OF_TIMES = {shown: name for name, shown in _TIME_NAMES.items()}
 # Without the zone, its schema would not say that it is a time.
 _ZONED: Any = Annotated[datetime, msgspec.Meta(tz=True)]
 _SCALARS = (str, int, float, bool)
@@ -65,6 +82,18 @@ class JsonForm(msgspec.Struct, frozen=True):
         base64 text, and a number that JSON does not have is None.
         """
         return {field.name: field.read(self) for field in json_fields(type(self))}
+
+    @classmethod
+    def from_dict(cls, shown: Mapping[str, Any]) -> Self:
+        """Return the value of which `as_dict` returned this, perhaps in a newer release.
+
+        It equals the original, except for what JSON does not carry: bytes and sets among values of
+        a user, fractions of a millisecond, and sums above eight million dollars.
+
+        Raises:
+            InvalidRequest: this is not the form of such a value; the error names the field.
+        """
+        return parsed(cls, shown, json_fields(cls))
 
     if not TYPE_CHECKING:  # both checkers refuse another `__dict__`
 
@@ -99,6 +128,10 @@ class JsonField(NamedTuple):
     type: Any
     """The type of its value; ``datetime`` for text in ISO 8601."""
     read: Callable[[Any], Any]
+    attribute: str | None = None
+    """The field of the class; None if the value follows from other fields."""
+    parse: Callable[[Any], Any] | None = None
+    """Returns the value of that field."""
 
 
 @cache
@@ -134,18 +167,32 @@ def with_readable_times(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def with_times_in_ms(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of which `with_readable_times` returned these.
+
+    Raises:
+        InvalidRequest: a time is not one.
+    """
+    return {
+        _NAMES_OF_TIMES.get(name, name): parse_ms(value) if name in _NAMES_OF_TIMES else value
+        for name, value in values.items()
+    }
+
+
 def _field_of(name: str, kind: Any) -> JsonField:
     """Return how a field is shown. What the engine stores in whole units gets a public unit."""
     optional = NoneType in get_args(kind)
     if name in _TIME_NAMES:
         shown_type = datetime | None if optional else datetime
-        return JsonField(_TIME_NAMES[name], shown_type, _time_reader(name))
+        return JsonField(_TIME_NAMES[name], shown_type, _time_reader(name), name, parse_ms)
     if name == "nanodollars":
-        return JsonField("usd", float | None if optional else float, attrgetter("usd"))
+        shown_type = float | None if optional else float
+        return JsonField("usd", shown_type, attrgetter("usd"), name, parse_nanodollars)
     if name.endswith("_ms"):
         seconds = f"{name.removesuffix('_ms')}_seconds"
-        return JsonField(seconds, float | None if optional else float, _seconds_reader(name))
-    return JsonField(name, kind, _reader(name, kind))
+        shown_type = float | None if optional else float
+        return JsonField(seconds, shown_type, _seconds_reader(name), name, parse_seconds)
+    return JsonField(name, kind, _reader(name, kind), name, parser_of(kind))
 
 
 def _reader(attribute: str, kind: Any) -> Callable[[Any], Any]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
+
+import msgspec
 
 from holdfast.model.budget import BudgetLimits
 from holdfast.model.event import Failure
-from holdfast.model.json_form import JsonForm, with_readable_times
+from holdfast.model.json_form import JsonForm, with_readable_times, with_times_in_ms
 from holdfast.model.wait import Wait
 
 __all__ = [
@@ -217,6 +220,16 @@ class HistoryEntry(JsonForm, frozen=True, kw_only=True):
     def as_dict(self) -> dict[str, Any]:
         """Return it in plain types, ready for ``json.dumps``, also the times among the details."""
         return {**super().as_dict(), "details": with_readable_times(self.details)}
+
+    @classmethod
+    def from_dict(cls, shown: Mapping[str, Any]) -> Self:
+        """Return the entry of which `as_dict` returned this, also the times among the details.
+
+        Raises:
+            InvalidRequest: this is not the form of an entry; the error names the field.
+        """
+        entry = super().from_dict(shown)
+        return msgspec.structs.replace(entry, details=with_times_in_ms(entry.details))
 
 
 class HistoryPage(JsonForm, frozen=True):

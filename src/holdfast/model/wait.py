@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import msgspec
 
@@ -321,7 +321,7 @@ class Wait(JsonForm, frozen=True, kw_only=True):
     payload_schema: str | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="schema")
     """The digest of the schema of the signal's payload; unset if the wait takes any payload."""
 
-    _hidden_in_json = frozenset({"text", "packed_about", "payload_schema"})
+    _hidden_in_json = frozenset({"packed_about", "payload_schema"})
     _added_to_json: ClassVar[Mapping[str, tuple[Any, str]]] = {
         "kind": (str, "kind.tag"),
         "about": (Any, "about"),
@@ -354,6 +354,19 @@ class Wait(JsonForm, frozen=True, kw_only=True):
             text=about.encode()[:_ABOUT_BYTES_MAX].decode(errors="ignore"),
             packed_about=packed_about,
         )
+
+    @classmethod
+    def from_dict(cls, shown: Mapping[str, Any]) -> Self:
+        """Return the wait of which `as_dict` returned this, without the schema of its payload.
+
+        Raises:
+            InvalidRequest: this is not the form of a wait; the error names the field.
+        """
+        wait = super().from_dict(shown)
+        about = shown.get("about", wait.text)
+        if about == wait.text:
+            return wait
+        return msgspec.structs.replace(wait, packed_about=msgspec.msgpack.encode(about))
 
     def __repr__(self) -> str:
         about = f", about={self.about!r:.200}" if self.has_about else ""

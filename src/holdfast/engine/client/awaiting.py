@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Generator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
 
 from holdfast.engine.client.process_workers import ProcessWorkers
 from holdfast.engine.history.views import run_of
@@ -15,6 +14,7 @@ from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.removal import check_journal_kept
 from holdfast.engine.runs.rows import read_row
 from holdfast.errors import HoldfastError, RunEnded
+from holdfast.model.awaited_status import AwaitedStatus
 from holdfast.model.durations import duration_text
 from holdfast.model.execution import Execution
 from holdfast.model.run import Run, Status
@@ -22,32 +22,13 @@ from holdfast.model.standing import standing
 from holdfast.records.head import ENDED, Head
 from holdfast.records.keys import RunKey
 
-__all__ = ["AwaitedStatus", "RunOutcomes"]
+__all__ = ["RunOutcomes"]
 
 # A caller that waits for a run in another process polls often at first, then less often.
 _POLL_FIRST_SECONDS = 0.05
 _POLL_SECONDS_MAX = 1.0
 # The row of a run that a worker of this process drives may have one of these statuses.
 _STATUSES_OF_OWNED = frozenset({"running", "closing"})
-
-
-class AwaitedStatus(NamedTuple):
-    """What a caller waits for: that a run has one of the statuses."""
-
-    statuses: Collection[Status]
-    reason: str | None = None
-    """Why the run is paused, if it is waiting; None for any reason."""
-
-    def is_met_by(self, row: Run) -> bool:
-        """Return whether a run with this row is what the caller waits for."""
-        is_other_pause = row.status == "waiting" and self.reason not in (None, row.reason)
-        return row.status in self.statuses and not is_other_pause
-
-    def __str__(self) -> str:
-        paused = "" if self.reason is None else f" for {self.reason}"
-        return " or ".join(
-            f"{status!r}{paused if status == 'waiting' else ''}" for status in self.statuses
-        )
 
 
 class RunOutcomes:

@@ -1,0 +1,405 @@
+"""`RemoteRun`: every operation on one run of a server."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar, overload
+
+from msgspec import UNSET
+
+from holdfast.client.arguments import budget_body, payload_of, seconds_of_duration
+from holdfast.client.connection import ServerConnection
+from holdfast.client.reading import member_of, read
+from holdfast.client.run_requests import RunRequests, has_ended
+from holdfast.engine.history.run_stream import RunStream
+from holdfast.engine.runs.argument_checks import (
+    positive_ms,
+    validated_keep_answers,
+    validated_limit,
+    validated_node,
+    validated_pause_reason,
+    validated_reason,
+    validated_resolution,
+    validated_signal_name,
+    validated_statuses,
+)
+from holdfast.errors import InvalidRequest
+from holdfast.model.awaited_status import AwaitedStatus
+from holdfast.model.budget import Budget, BudgetLimits
+from holdfast.model.durations import Duration
+from holdfast.model.function_state import INPUT, RESULT
+from holdfast.model.names import validated_name
+from holdfast.model.program import Program, ResultT
+from holdfast.model.run import (
+    HistoryEntry,
+    HistoryPage,
+    Run,
+    RunEntry,
+    SetAsideSignal,
+    SignalReceipt,
+    Status,
+    TextPiece,
+    WaitPage,
+)
+from holdfast.model.signals import SignalName
+from holdfast.model.spending import Spending
+
+__all__ = ["RemoteRun"]
+
+T = TypeVar("T")
+
+
+class RemoteRun(Generic[ResultT]):
+    """One run and the operations on it: returned by `Client.start` and `Client.run`.
+
+    It has the methods of `RunHandle`. The result of a ``RemoteRun[Receipt]`` is a ``Receipt``; that
+    of a run started by the name of its graph is the stored form.
+
+    To make one sends nothing: an operation raises `RunNotFound` where there is no such run.
+    """
+
+    def __init__(
+        self,
+        connection: ServerConnection,
+        id: str,
+        tenant: str | None,
+        graph: Program[Any, ResultT] | None,
+    ) -> None:
+        self._requests = RunRequests(connection, id, tenant)
+        self._graph = graph
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self._requests.id
+
+    @property
+    def tenant(self) -> str | None:
+        """The tenant that the run belongs to; None for the tenant of the credentials."""
+        requests = self._requests
+        return requests.connection.tenant if requests.tenant is None else requests.tenant
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    async def result(self, *, timeout: Duration | None = None) -> ResultT:  # noqa: ASYNC109
+        """Wait until the run has ended, and return its result.
+
+        That is the final state of a graph, and what a workflow returned. It has its type where the
+        handle knows the graph, and is the stored form (dicts, lists, numbers, text) otherwise.
+
+        Raises:
+            RunFailed, RunCancelled, RunExpired, RunQuarantined: the run ended without a result.
+            RunNotFound: there is no such run, or its rows are deleted.
+            TimeoutError: the run did not end within ``timeout``; it goes on. The error says what
+                the run waits for, or that no worker claimed it.
+        """
+        seconds = seconds_of_duration(timeout, "timeout")
+        shown: Any = {}
+        while "result" not in shown:  # the run may be retried between two requests
+            row = await self._requests.wait_for(has_ended, None, seconds)
+            if row.into is not None:
+                return await self._of(row.into).result(timeout=timeout)
+            shown = await self._requests.read_result(row)
+        if self._graph is None:
+            return shown["result"]
+        state = {RESULT: shown["result"]} if self._graph.wraps_values else shown["result"]
+        return self._graph.check().result(state)
+
+    async def until(
+        self,
+        *statuses: Status,
+        reason: str | None = None,
+        timeout: Duration | None = None,  # noqa: ASYNC109
+    ) -> Run:
+        """Wait until the run has one of the statuses, and return its row.
+
+        ``await run.until("waiting")`` returns when the pause is stored: `waits` lists what the run
+        waits for, and a signal answers it. With ``reason="budget"`` only a pause for that reason
+        counts; see `Run`. A status that passes quickly may be missed.
+
+        Raises:
+            RunFailed, RunCancelled, RunExpired, RunQuarantined: the run ended in that way, and the
+                caller did not ask for it.
+            RunEnded: the run finished, or its input went into another run, without such a status.
+            RunNotFound: there is no such run.
+            InvalidRequest: there is no status, or no such status or reason; or a reason is given,
+                and ``"waiting"`` is not among the statuses.
+            TimeoutError: the run had none of the statuses within ``timeout``; it goes on. The error
+                says what the run does.
+        """
+        wanted = AwaitedStatus(
+            validated_statuses(statuses), validated_pause_reason(reason, statuses)
+        )
+        seconds = seconds_of_duration(timeout, "timeout")
+        return await self._requests.wait_for(wanted.is_met_by, wanted, seconds)
+
+    async def get(self) -> Run:
+        """Return the run's row: its status, why it is paused, what it has used.
+
+        Raises:
+            RunNotFound: there is no such run.
+        """
+        return read(Run, await self._requests.call("get"))
+
+    async def input(self) -> Any:
+        """Return the input of the run, with the default values of fields that were left out.
+
+        Its type is that of the graph's state or of the workflow's input, as for `result`.
+
+        Raises:
+            RunNotFound: there is no such run, or its journal is deleted.
+        """
+        shown = member_of(await self._requests.call("input"), "input")
+        if self._graph is None:
+            return shown
+        state = {INPUT: shown} if self._graph.wraps_values else shown
+        return self._graph.check().typed_input(state)
+
+    async def state(self, *, at: str | None = None, branch: str = "") -> Any:
+        """Return the state of the run after its last finished node, whatever its status.
+
+        With the cursor of a history entry as ``at``, return the state after that entry. With a
+        ``branch``, return the state as that branch sees it, in its stored form. Otherwise the type
+        of the state is that of `result`; the state of a workflow is a dict with its ``input`` and,
+        after its end, its ``result``.
+
+        Raises:
+            RunNotFound: there is no such run, or its journal is deleted.
+            InvalidQuery: ``at`` is not a cursor of this run's history, or there is no such branch.
+            InvalidState: the state does not fit the type; a handle from `Client.run` without a
+                graph returns it in its stored form.
+        """
+        query = {"at": at, "branch": branch or None}
+        shown = member_of(await self._requests.call("state", query=query), "state")
+        if self._graph is None or branch:
+            return shown
+        return self._graph.check().typed_state(shown)
+
+    async def waits(self, *, limit: int = 100, cursor: str | None = None) -> WaitPage:
+        """Return a page of everything that the run waits for, the longest wait first.
+
+        Raises:
+            RunNotFound: there is no such run, or its journal is deleted.
+            InvalidQuery: the limit is not from 1 to 1,000, or the cursor is not one of a list of
+                waits.
+        """
+        return read(
+            WaitPage, await self._requests.call("waits", query={"limit": limit, "cursor": cursor})
+        )
+
+    async def children(self) -> list[RunEntry]:
+        """Return the runs that this run started, the oldest first.
+
+        Raises:
+            RunNotFound: there is no such run.
+        """
+        return [each async for each in self._requests.all_of(RunEntry, "children", "runs")]
+
+    async def spending(self) -> Spending:
+        """Return what the run and all runs that share its budget have spent.
+
+        Where the budget limits it, the sum includes what was reserved for those runs and is not
+        spent yet.
+
+        Raises:
+            RunNotFound: there is no such run.
+        """
+        return read(Spending, await self._requests.call("spending"))
+
+    async def history(self, *, limit: int = 100, cursor: str | None = None) -> HistoryPage:
+        """Return a page of the run's history, the oldest entry first.
+
+        Raises:
+            RunNotFound: there is no such run, or its journal is deleted.
+            InvalidQuery: the limit is not from 1 to 1,000, or the cursor is not one of this run.
+        """
+        query = {"limit": validated_limit(limit), "cursor": cursor}
+        return read(HistoryPage, await self._requests.call("history", query=query))
+
+    async def set_aside(self) -> list[SetAsideSignal]:
+        """Return the signals that the run has set aside, the oldest first.
+
+        A signal that was sent before its type was known may not fit the wait that would take it. No
+        wait takes it then, and the run keeps waiting.
+
+        Raises:
+            RunNotFound: there is no such run, or its journal is deleted.
+        """
+        return [
+            each async for each in self._requests.all_of(SetAsideSignal, "set_aside", "signals")
+        ]
+
+    def events(
+        self, *, after: str | None = None, follow: bool = True, ephemeral: bool = False
+    ) -> RunStream[HistoryEntry]:
+        """Yield the run's history, then each new entry, until the run has ended.
+
+        Each entry has a cursor. A call with the last one as ``after``, in this process or another,
+        misses nothing and repeats nothing; make such a call after a retry. ``follow=False`` yields
+        the entries that exist, and stops. ``async with run.events() as stream: …`` raises before
+        the block if the run is unknown.
+
+        With ``ephemeral`` it also yields events that are not recorded: what the run does now, its
+        pauses, the progress of its nodes. Their cursor is empty, so remember the last cursor with
+        ``last = entry.cursor or last``. The first one is a ``snapshot`` of the row, which
+        supersedes those that were missed. The guide on events has all kinds.
+
+        Raises:
+            RunNotFound: there is no such run, or its journal is deleted.
+            InvalidQuery: the cursor is not one of this run.
+        """
+        return RunStream(self._requests.events(after, follow=follow, ephemeral=ephemeral))
+
+    def tokens(self, *, after: str | None = None, follow: bool = True) -> RunStream[TextPiece]:
+        """Yield the text of the run's model answers, then new text, until the run has ended.
+
+        Only calls with ``stream=True`` write their text, which is kept for a day. Each piece has a
+        cursor. A call with the last one as ``after``, in this process or another, misses nothing
+        and repeats nothing. A piece with ``restarted`` says that the model is asked again: discard
+        the text of that call so far. ``follow=False`` yields the text that exists, and stops.
+
+        Raises:
+            RunNotFound: there is no such run, or its text is deleted.
+            InvalidQuery: the cursor is not one of this run.
+        """
+        return RunStream(self._requests.tokens(after, follow=follow))
+
+    # --- acting -----------------------------------------------------------------------------------
+
+    @overload
+    async def signal(
+        self, name: str, payload: Any = None, *, signal_id: str | None = None
+    ) -> SignalReceipt: ...
+
+    @overload
+    async def signal(
+        self, name: SignalName[None], *, signal_id: str | None = None
+    ) -> SignalReceipt: ...
+
+    @overload
+    async def signal(
+        self, name: SignalName[T], payload: T, *, signal_id: str | None = None
+    ) -> SignalReceipt: ...
+
+    async def signal(
+        self, name: str | SignalName[Any], payload: Any = None, *, signal_id: str | None = None
+    ) -> SignalReceipt:
+        """Send the run a signal. After the return it is stored, and the run takes it exactly once.
+
+        ``name`` may also be the ``signal(…)`` that the node waits for. The run need not wait for
+        it yet; the receipt says whether it does. If you do not know whether a signal arrived, send
+        it again with the same ``signal_id``.
+
+        Raises:
+            RunNotFound: there is no such run.
+            RunEnded: the run has ended or expired, and did not accept this signal before.
+            RunClosing: the run is past its expiry and still carries out a decision, perhaps this
+                signal: send it again later with the same ``signal_id``.
+            AlreadyExists: the run has a signal of this id with another payload.
+            PayloadTooLarge: the payload has more bytes than ``signal_bytes_max``.
+            InvalidInput: the payload cannot be stored.
+            SignalMisfit: the payload does not fit the type of the signal; or the run has set this
+                signal aside for that.
+            UnknownSignal: the graph declares its signals, and this is none of them.
+            InboxFull: the run's inbox is full: send the signal again later.
+        """
+        body = {
+            "name": validated_signal_name(name),
+            "payload": payload_of(payload, "payload"),
+            "signal_id": self._requests.connection.ids.new()
+            if signal_id is None
+            else validated_name(signal_id, "signal_id"),
+        }
+        return read(SignalReceipt, await self._requests.call("signal", body=body))
+
+    async def cancel(self, reason: str = "") -> None:
+        """End the run. A node that runs in another process ends at its next write.
+
+        To cancel a cancelled run again does nothing.
+
+        Raises:
+            RunNotFound: there is no such run.
+            RunEnded: the run has ended in another way.
+        """
+        await self._requests.call("cancel", body={"reason": validated_reason(reason)})
+
+    async def retry(self, *, from_node: str | None = None, keep_answers: bool = False) -> None:
+        """Let a failed or quarantined run go on, at ``from_node`` or at the node where it stopped.
+
+        The state stays as it was; the node has all its attempts again. Its waits for signals ask
+        again; with ``keep_answers`` they return the same answers as before. Recorded calls, ended
+        children and finished sleeps count in both cases.
+
+        Raises:
+            RunNotFound: there is no such run.
+            NotRetryable: the run is neither failed nor quarantined.
+            RunEnded: the run has expired since it failed: `extend` it first.
+            InvalidRequest: both ``from_node`` and ``keep_answers`` are given; a node that starts
+                from its beginning has no answers.
+        """
+        node = None if from_node is None else validated_node(from_node)
+        kept = validated_keep_answers(keep_answers, from_node=node)
+        await self._requests.call("retry", body={"from_node": node, "keep_answers": kept})
+
+    async def extend(self, expires: Duration) -> None:
+        """Let the run expire that long from now. Its retention stays as it is.
+
+        A run that failed or is quarantined can be extended too, and then retried, until its data is
+        about to be deleted: at least 46 hours after its expiry. Two days after the old expiry,
+        entries from before this call leave the history.
+
+        Raises:
+            RunNotFound: there is no such run.
+            RunEnded: the run has finished, expired or been cancelled; or its data is about to be
+                deleted.
+            ExpiryNotLater: the run already expires later than that.
+        """
+        seconds = positive_ms(expires, "expires") / 1000
+        await self._requests.call("extend", body={"expires": seconds})
+
+    async def set_budget(self, budget: Budget | BudgetLimits) -> None:
+        """Replace the run's budget. If the run waits for a larger one, it goes on.
+
+        So do the runs that share its budget. What was spent before counts. The budget of a `Run`
+        can be passed, too.
+
+        Raises:
+            RunNotFound: there is no such run.
+            RunEnded: the run has ended or expired.
+            BudgetShared: the run shares the budget of the run that started it; or it has a slice of
+                that budget, which can only be lowered.
+        """
+        body = budget_body(budget)
+        if body is None:
+            raise InvalidRequest("budget must be a Budget, got None", field="budget")
+        await self._requests.call("set_budget", body=body)
+
+    async def resolve(
+        self, call: str, *, result: Any = UNSET, error: str | None = None, void: bool = False
+    ) -> None:
+        """Record the outcome of an ambiguous at-most-once call; then the run continues.
+
+        Pass one of three: ``result`` if the call was carried out and returned that; ``error`` if it
+        failed for good; ``void=True`` if nothing happened and nothing will happen under its
+        idempotency key, so that the run may make the call again under another key.
+        `Client.ambiguous` lists such calls.
+
+        Raises:
+            RunNotFound: there is no such run.
+            RunEnded: the run has ended or expired.
+            NotAmbiguous: the call does not wait for a resolution, or no longer.
+            AlreadyExists: the call was resolved in another way before.
+            InvalidInput: the result cannot be stored.
+            InvalidRequest: none of the three is given, or more than one.
+        """
+        told = validated_resolution(result=result, error=error, void=void)
+        body = {"error": told.get("error"), "void": void or None}
+        if "result" in told:
+            body["result"] = payload_of(result, "result")
+        await self._requests.call("resolve", body=body, call=validated_name(call, "call"))
+
+    def _of(self, id: str) -> RemoteRun[ResultT]:
+        return RemoteRun(self._requests.connection, id, self._requests.tenant, self._graph)
+
+    def __repr__(self) -> str:
+        of = "" if self.tenant is None else f" of tenant {self.tenant!r}"
+        return f"<run {self.id!r}{of} on {self._requests.connection!r}>"

@@ -1,0 +1,21 @@
+"""The blocking client: ``from holdfast.client.sync import Client``, without an event loop.
+
+An event loop in a thread of its own carries out each call, and the caller blocks until it has
+answered. Several threads may share one `Client`.
+"""
+
+from holdfast.client.sync.client import Client
+from holdfast.client.sync.fleet import RemoteFleet
+from holdfast.client.sync.keys import RemoteKeys
+from holdfast.client.sync.run import RemoteRun
+from holdfast.client.sync.webhooks import RemoteWebhooks
+from holdfast.portal import BlockingStream
+
+__all__ = [
+    "BlockingStream",
+    "Client",
+    "RemoteFleet",
+    "RemoteKeys",
+    "RemoteRun",
+    "RemoteWebhooks",
+]
