@@ -9,6 +9,7 @@ import click
 
 from holdfast.cli.failures import EscapingGroup
 from holdfast.cli.run import run
+from holdfast.cli.serve import serve
 from holdfast.cli.store import store
 from holdfast.cli.worker import worker
 
@@ -24,5 +25,5 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-for _command in (run, store, worker):
+for _command in (run, serve, store, worker):
     main.add_command(_command)
