@@ -29,6 +29,7 @@ __all__ = [
     "parse_json",
     "parse_path",
     "parse_time",
+    "store_address",
     "tenant_option",
     "url_option",
 ]
@@ -38,7 +39,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 _SAME_NAMES = ("graph", "since", "until", "node", "updated_since", "updated_until")
 
 
-def _check_url(context: click.Context, parameter: click.Parameter, url: str) -> str:
+def store_address(context: click.Context, parameter: click.Parameter, url: str) -> str:
+    """Return an address that names a store which outlives the command.
+
+    Raises:
+        click.BadParameter: the store would be in memory.
+    """
     with show_errors():
         in_memory = is_in_memory(url)
     if in_memory:
@@ -51,7 +57,7 @@ def _check_url(context: click.Context, parameter: click.Parameter, url: str) -> 
 
 url_option = click.option(
     "--url",
-    callback=_check_url,
+    callback=store_address,
     envvar="HOLDFAST_URL",
     show_envvar=True,
     required=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from socket import socket
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.server.asgi import ServerApp
     from holdfast.server.options import ServerOptions
 
-__all__ = ["Serving", "run_server", "serve", "server_options"]
+__all__ = ["Serving", "address_of", "bind", "options_of", "run_server", "serve", "server_options"]
 
 # How long the requests under way may take after the server was asked to stop.
 _REQUESTS_SECONDS = 10.0
@@ -55,6 +55,8 @@ class Serving(NamedTuple):
     port: int
     with_worker: bool
     shutdown_delay_seconds: float = 0.0
+    on_open: Callable[[str], None] | None = None
+    """Called with the server's address when it serves."""
 
 
 def server_options(function: Any) -> Any:
@@ -149,8 +151,8 @@ def _not_installed(error: ImportError) -> click.ClickException:
     )
 
 
-def run_server(serving: Serving) -> None:
-    """Serve until a signal asks to stop.
+def run_server(serving: Serving, on: socket | None = None) -> None:
+    """Serve until a signal asks to stop, on a given socket or on one of its own.
 
     Raises:
         click.ClickException: the address cannot be used.
@@ -159,21 +161,27 @@ def run_server(serving: Serving) -> None:
     """
     from holdfast.server.process import loop_factory
 
-    on = _bind(serving)
+    on = bind(serving.host, serving.port, serving.options) if on is None else on
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_serve(serving, on))
 
 
-def _bind(serving: Serving) -> socket:
+def bind(host: str, port: int, options: ServerOptions) -> socket:
+    """Return a socket that listens.
+
+    Raises:
+        click.ClickException: the address cannot be used.
+        InvalidRequest: the host needs authentication.
+    """
     from holdfast.server.binding import checked_bind, listening_socket
 
-    checked_bind(serving.host, serving.options)
+    checked_bind(host, options)
     try:
-        return listening_socket(serving.host, serving.port)
+        return listening_socket(host, port)
     except OSError as error:
         raise click.ClickException(
-            f"cannot listen on {serving.host} port {serving.port}: {error.strerror}; choose "
-            "another --port, or 0 for a free one"
+            f"cannot listen on {host} port {port}: {error.strerror}; choose another --port, or 0 "
+            "for a free one"
         ) from None
 
 
@@ -182,7 +190,7 @@ async def _serve(serving: Serving, on: socket) -> None:
 
     stop_requested = asyncio.Event()
     with handle_signals(stop_requested.set, who="server"):
-        address = _address(on)
+        address = address_of(on)
         async with listen(on, requests_seconds_max=_REQUESTS_SECONDS) as listener:
             hf = await open_when_usable(
                 serving.url, serving.settings.holdfast, stop_requested=stop_requested, who="server"
@@ -196,6 +204,8 @@ async def _serve(serving: Serving, on: socket) -> None:
                     return
                 listener.app = app
                 say(_opening_line(serving, app, address), err=True)
+                if serving.on_open is not None:
+                    serving.on_open(address)
                 broken = await _wait_for_stop(app, stop_requested)
                 say("server stops: readiness off, followers and requests end", err=True)
                 await shut_down(
@@ -249,7 +259,8 @@ async def _wait_for_stop(app: ServerApp, stop_requested: asyncio.Event) -> Store
             end.cancel()
 
 
-def _address(on: socket) -> str:
+def address_of(on: socket) -> str:
+    """Return the address of a socket that listens, as clients use it."""
     host, port = on.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 

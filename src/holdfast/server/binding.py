@@ -43,8 +43,11 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 def _addresses(host: str) -> list[str]:
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
+        # The empty name is every address of this machine.
+        found = socket.getaddrinfo(
+            host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except (OSError, ValueError) as error:
         raise InvalidRequest(
             f"host must be an address or a name of this machine, got {host!r:.80}: {error}",
             field="host",

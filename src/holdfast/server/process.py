@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import uvicorn
 
+from holdfast.clock import SystemClock
 from holdfast.server.asgi import ServerApp
 from holdfast.server.problems import PROBLEM_JSON, Problem
 from holdfast.server.services import Services
@@ -22,7 +23,6 @@ __all__ = ["Listener", "listen", "loop_factory", "shut_down"]
 _KEEP_ALIVE_SECONDS = 75
 # Followers send small messages only.
 _WEBSOCKET_MESSAGE_BYTES_MAX = 64 * 1024
-_POLL_SECONDS = 0.01
 _TRY_AGAIN_LATER = 1013
 _NOT_OPEN = Problem(
     "Service Unavailable", 503, "starting", "The server waits until it can use its store."
@@ -41,8 +41,7 @@ class Listener:
     async def open(self, on: socket.socket) -> None:
         """Accept connections on a socket that listens."""
         self._serving = asyncio.create_task(self._server.serve([on]), name="holdfast server")
-        while not self._server.started and not self._serving.done():
-            await asyncio.sleep(_POLL_SECONDS)
+        await self._server.opened.wait()
 
     async def close(self) -> None:
         """Accept no more connections, and wait until the requests under way have ended."""
@@ -76,7 +75,7 @@ async def shut_down(listener: Listener, services: Services, *, delay_seconds: fl
     requests under way finish.
     """
     await _shut_part_down(services, "readiness")
-    await asyncio.sleep(delay_seconds)
+    await SystemClock().sleep(delay_seconds)
     await _shut_part_down(services, "streams")
     await listener.close()
 
@@ -114,6 +113,14 @@ def _config(app: Any, requests_seconds_max: float) -> uvicorn.Config:
 
 class _Uvicorn(uvicorn.Server):
     """Leaves signals to the process: a shutdown has more steps than uvicorn knows."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.opened = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.opened.set()
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
