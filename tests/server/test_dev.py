@@ -42,7 +42,9 @@ async def test_what_init_wrote_runs_in_dev(folder: Path) -> None:
         async with httpx.AsyncClient(base_url=address) as http, Holdfast(STORE) as hf:
             start = {"graph": "order", "id": "o-1", "input": {"item": "book"}}
             if (await http.post("/v1/runs", json=start)).status_code == 405:
-                await hf.start(graph_named("order"), {"item": "book"}, id="o-1")
+                given = ("run", "start", "app.py", '{"item": "book"}', "--id", "o-1")
+                async with started(*given, "--url", STORE, cwd=folder) as starting:
+                    assert await starting.ended() == (0, "")
             await hf.run("o-1").until("waiting", timeout=30)
             body = {"name": "approved", "payload": True}
             if (await http.post("/v1/runs/o-1/signals", json=body)).status_code == 404:
@@ -51,11 +53,6 @@ async def test_what_init_wrote_runs_in_dev(folder: Path) -> None:
             assert (await http.get("/v1/runs/o-1")).json()["status"] == "finished"
         server.process.send_signal(signal.SIGINT)
         assert (await server.ended())[0] == 0
-
-
-def graph_named(name: str) -> Graph[dict[str, object]]:
-    """Return a stand-in for a graph of another process: only its name and version are stored."""
-    return Graph(name, dict)
 
 
 async def test_it_starts_again_when_the_code_changes_and_survives_errors(folder: Path) -> None:

@@ -67,15 +67,16 @@ def init(path: Path, as_json: bool) -> None:
     """Write one file with a workflow that works: app.py, or the FILE. It overwrites nothing."""
     file = path if path.suffix == ".py" else path / _NAME
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        if not file.parent.is_dir():
+            file.parent.mkdir(parents=True)
         with file.open("x", encoding="utf-8") as made:
             made.write(_APP)
-    except FileExistsError:
-        raise click.ClickException(
-            f"{file} exists, and init overwrites nothing; name another file"
-        ) from None
     except OSError as error:
-        raise click.ClickException(f"{file} cannot be written: {error.strerror}") from None
+        if isinstance(error, FileExistsError) and file.is_file():
+            told = f"{file} exists, and init overwrites nothing; name another file"
+        else:
+            told = f"{file} cannot be written: {error.strerror}"
+        raise click.ClickException(told) from None
     commands = [
         f"holdfast dev {file}",
         f"curl localhost:8400/v1/runs -H 'content-type: application/json' -d '{_START}'",
