@@ -239,6 +239,7 @@ async def watch(
     metavar="DURATION",
     help="Wait at most this long (90s, 1h30m, 3d); then the exit code is 1.",
 )
+@json_option
 @with_holdfast()
 async def until(
     holdfast: Holdfast,
@@ -247,6 +248,7 @@ async def until(
     statuses: tuple[Status, ...],
     paused_for: str | None,
     timeout: str | None,  # noqa: ASYNC109
+    as_json: bool,
 ) -> None:
     """Wait until the run ID has one of the STATUSES, and print which.
 
@@ -256,7 +258,10 @@ async def until(
         row = await holdfast.run(id).until(*statuses, reason=paused_for, timeout=timeout)
     except TimeoutError as late:
         raise click.ClickException(str(late)) from None
-    say(row.status)
+    if as_json:
+        click.echo(pretty(row.as_dict()))
+    else:
+        say(row.status)
 
 
 @click.command(epilog=example("holdfast run tokens doc-42"))
