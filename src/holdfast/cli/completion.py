@@ -21,7 +21,7 @@ _VARIABLE = "_HOLDFAST_COMPLETE"
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the script that completes commands, options and run ids in a SHELL."""
+    """Print the script that completes commands, options and their values in a SHELL."""
     found = get_completion_class(shell)
     if found is None:  # pragma: no cover
         raise click.UsageError(f"there is no completion for {shell}")

@@ -19,23 +19,22 @@ class ProgressLine:
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
         self._redraws = not as_json and sys.stdout.isatty()
-        self._text = ""
+        self._shown = ""
 
     def show(self, text: str, facts: dict[str, Any]) -> None:
-        """Show a report: ``facts`` for programs, ``text`` for people, unless it says the same."""
-        if self._as_json:
-            click.echo(compact(facts))
-        elif text != self._text:
-            shown = printable(text)
-            if self._redraws:
-                click.echo(f"\r{shown[: (terminal_width() or len(shown)) - 1]}\x1b[K", nl=False)
-            else:
-                click.echo(shown)
-        self._text = text
+        """Show a report: ``facts`` for programs, ``text`` for people. Repetitions are left out."""
+        shown = compact(facts) if self._as_json else printable(text)
+        if shown == self._shown:
+            return
+        self._shown = shown
+        if self._redraws:
+            click.echo(f"\r{shown[: (terminal_width() or len(shown)) - 1]}\x1b[K", nl=False)
+        else:
+            click.echo(shown)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._redraws and self._text:
-            click.echo(f"\r{printable(self._text)}\x1b[K")
+        if self._redraws and self._shown:
+            click.echo(f"\r{self._shown}\x1b[K")
