@@ -53,7 +53,9 @@ async def test_it_serves_without_a_worker(url: str) -> None:
         started("serve", GRAPHS, "--url", url, "--port", "0", "--no-worker") as server,
         Holdfast(url) as hf,
     ):
-        await server.told(r"serves orders on sqlite://\S+ with no worker; API: http\S+openapi.json")
+        await server.told(
+            r"serves [\w, ]*orders[\w, ]* on sqlite://\S+ with no worker; API: http\S+openapi.json"
+        )
         run = await hf.start(orders, Order("book"), id="o-1")
         assert (await run.get()).status == "ready"
         server.process.send_signal(signal.SIGINT)
