@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import pytest
+from click.testing import CliRunner
 
 from holdfast.cli import main
 
 ROOT = Path(__file__).parents[1]
 GUIDE = (ROOT / "docs" / "guides" / "command-line.md").read_text()
 EXIT = re.compile(r"\s+# exit (\d+):.*$")
-BACKGROUND = " &"
+BACKGROUND = "&"
 
 
 def command_names(group: click.Group = main, path: str = "holdfast") -> list[str]:
@@ -46,40 +50,45 @@ def test_the_guide_shows_every_command() -> None:
     assert missing == []
 
 
-def test_what_the_guide_shows_works(tmp_path: Path) -> None:
-    bin = tmp_path / "bin"
-    bin.mkdir()
-    command = bin / "holdfast"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m holdfast "$@"\n')
-    command.chmod(0o755)
-    folder = tmp_path / "shop"
-    folder.mkdir()
-    env = {
-        **os.environ,
-        "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT / "src"),
-        "HOLDFAST_URL": "sqlite:///runs.db",
-    }
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder; what is imported from it is forgotten again."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOLDFAST_URL", "sqlite:///runs.db")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield tmp_path
+    sys.modules.pop("app", None)
+
+
+def test_what_the_guide_shows_works(folder: Path) -> None:
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for line in shown_commands():
-            if line.endswith(BACKGROUND):
-                script = f"exec {line.removesuffix(BACKGROUND)}"
-                processes.append(subprocess.Popen(script, shell=True, cwd=folder, env=env))
-                continue
-            expected = int(found[1]) if (found := EXIT.search(line)) else 0
-            done = subprocess.run(
-                EXIT.sub("", line),
-                shell=True,
-                cwd=folder,
-                env=env,
-                capture_output=True,
-                text=True,
-                timeout=60,
-            )
-            assert done.returncode == expected, f"{line}\n{done.stdout}{done.stderr}"
+            words = shlex.split(os.path.expandvars(EXIT.sub("", line)))[1:]
+            if words[-1] == BACKGROUND:
+                processes.append(in_background(words[:-1], folder))
+            else:
+                expected = int(found[1]) if (found := EXIT.search(line)) else 0
+                words = words[: words.index(">")] if ">" in words else words
+                done = CliRunner().invoke(main, words)
+                assert done.exit_code == expected, f"{line}\n{done.output}"
     finally:
-        for process in processes:
-            process.send_signal(signal.SIGTERM)
-        codes = [process.wait(60) for process in processes]
+        codes = [ended(process) for process in processes]
     assert codes == [0] * len(processes)
+
+
+def in_background(words: list[str], folder: Path) -> subprocess.Popen[bytes]:
+    """Start a command that runs until a signal; return when it has said its first line."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-m", "holdfast", *words]
+    process = subprocess.Popen(command, cwd=folder, env=env, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    assert process.stderr.readline()
+    return process
+
+
+def ended(process: subprocess.Popen[bytes]) -> int:
+    """Ask a process to stop, and return its exit code."""
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    return process.returncode
