@@ -21,7 +21,8 @@ from holdfast.cli.failures import show_errors
 from holdfast.cli.logs import LOG_LEVELS, configure_logging
 from holdfast.cli.parameters import example, store_address
 from holdfast.cli.reloading import run_reloading
-from holdfast.cli.serve import Serving, address_of, bind, options_of, run_server
+from holdfast.cli.serve import Serving, address_of, bind, run_server
+from holdfast.cli.server_options import options_of
 from holdfast.cli.targets import FORMS, load_dict, load_graphs
 from holdfast.cli.text import say
 from holdfast.cli.worker_options import WorkerSettings
@@ -89,7 +90,7 @@ def dev(
             url=url,
             graphs=graphs,
             settings=settings,
-            options=options_of(authentication=False, body_max=None),
+            options=options_of(),
             host="127.0.0.1",
             port=port,
             with_worker=True,
@@ -100,7 +101,7 @@ def dev(
 
 def _supervise(targets: Sequence[str], url: str, port: int) -> None:
     """Run the server in a child, on a socket of this process: a reload refuses no connection."""
-    on = bind("127.0.0.1", port, options_of(authentication=False, body_max=None))
+    on = bind("127.0.0.1", port, options_of())
     if url == _STORE:
         _make_folder()
     say(f"dev serves {', '.join(targets)} at {address_of(on)}; Ctrl-C ends it", err=True)

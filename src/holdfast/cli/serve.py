@@ -17,6 +17,7 @@ from holdfast.cli.lifetime import exit_soon, handle_signals, open_when_usable
 from holdfast.cli.logs import configure_logging
 from holdfast.cli.opening import common_options
 from holdfast.cli.parameters import DURATION, example
+from holdfast.cli.server_options import server_options
 from holdfast.cli.targets import FORMS, load_graphs
 from holdfast.cli.text import say
 from holdfast.cli.worker_options import WorkerSettings, log_options, worker_options
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast.server.asgi import ServerApp
     from holdfast.server.options import ServerOptions
 
-__all__ = ["Serving", "address_of", "bind", "options_of", "run_server", "serve", "server_options"]
+__all__ = ["Serving", "address_of", "bind", "run_server", "serve"]
 
 # How long the requests under way may take after the server was asked to stop.
 _REQUESTS_SECONDS = 10.0
@@ -59,38 +60,23 @@ class Serving(NamedTuple):
     """Called with the server's address when it serves."""
 
 
-def server_options(function: Any) -> Any:
-    """Give a command the options that say where a server listens, and what it accepts."""
-    for option in (
-        click.option(
-            "--body-max",
-            type=click.IntRange(min=1024),
-            metavar="BYTES",
-            help="The limit on the body of a request.  [default: 4 MiB]",
-        ),
-        click.option(
-            "--port",
-            type=click.IntRange(0, 65535),
-            default=8400,
-            show_default=True,
-            help="0 takes a free port; the first line says which.",
-        ),
-        click.option(
-            "--host",
-            default="127.0.0.1",
-            show_default=True,
-            help="The address to listen on. Other than loopback it needs --auth.",
-        ),
-    ):
-        function = option(function)
-    return function
-
-
 @click.command(epilog=_EPILOG)
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
 @common_options
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="The address to listen on. Other than loopback it needs --auth.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8400,
+    show_default=True,
+    help="0 takes a free port; the first line says which.",
+)
 @server_options
-@click.option("--auth", is_flag=True, help="Requests need an API key: 'holdfast key create'.")
 @click.option("--no-worker", is_flag=True, help="Only serve; other processes run the workers.")
 @click.option(
     "--shutdown-delay",
@@ -106,8 +92,7 @@ def serve(
     url: str,
     host: str,
     port: int,
-    body_max: int | None,
-    auth: bool,
+    options: ServerOptions,
     no_worker: bool,
     shutdown_delay: str,
     settings: WorkerSettings,
@@ -120,7 +105,7 @@ def serve(
             url=url,
             graphs=load_graphs(targets),
             settings=settings,
-            options=options_of(authentication=auth, body_max=body_max),
+            options=options,
             host=host,
             port=port,
             with_worker=not no_worker,
@@ -128,27 +113,6 @@ def serve(
         )
         configure_logging(log_level, log_format)
         run_server(serving)
-
-
-def options_of(*, authentication: bool, body_max: int | None) -> ServerOptions:
-    """Return the options of a server, or say how to install it.
-
-    Raises:
-        click.ClickException: the extra ``server`` is not installed.
-    """
-    try:
-        from holdfast.server.options import ServerOptions
-    except ImportError as error:
-        raise _not_installed(error) from None
-    options: dict[str, Any] = {} if body_max is None else {"body_bytes_max": body_max}
-    return ServerOptions(authentication=authentication, **options)
-
-
-def _not_installed(error: ImportError) -> click.ClickException:
-    return click.ClickException(
-        f"this command needs the server, which is not installed ({error.name} is missing): "
-        "pip install 'holdfast[server]'"
-    )
 
 
 def run_server(serving: Serving, on: socket | None = None) -> None:
