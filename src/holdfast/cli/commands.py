@@ -1,4 +1,8 @@
-"""``holdfast``: all commands under one name."""
+"""``holdfast``: all commands under one name.
+
+Each command is imported when it is used: ``holdfast --help`` must be quick, and the server and the
+client are optional.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +15,59 @@ from holdfast.cli.lazy_group import LazyCommand, LazyGroup
 
 __all__ = ["COMMANDS", "main"]
 
+
+def _load_completion() -> click.Command:
+    from holdfast.cli.completion import completion
+
+    return completion
+
+
+def _load_dev() -> click.Command:
+    from holdfast.cli.dev import dev
+
+    return dev
+
+
+def _load_init() -> click.Command:
+    from holdfast.cli.init import init
+
+    return init
+
+
+def _load_run() -> click.Command:
+    from holdfast.cli.run import run
+
+    return run
+
+
+def _load_serve() -> click.Command:
+    from holdfast.cli.serve import serve
+
+    return serve
+
+
+def _load_store() -> click.Command:
+    from holdfast.cli.store import store
+
+    return store
+
+
+def _load_worker() -> click.Command:
+    from holdfast.cli.worker import worker
+
+    return worker
+
+
 COMMANDS = {
-    "completion": LazyCommand(
-        "holdfast.cli.completion", "completion", "Print the script that completes commands."
-    ),
-    "dev": LazyCommand(
-        "holdfast.cli.dev", "dev", "Serve on this machine, and start again when code changes."
-    ),
-    "init": LazyCommand("holdfast.cli.init", "init", "Write one file with a workflow that works."),
-    "run": LazyCommand("holdfast.cli.run", "run", "Start runs, watch them, and act on them."),
-    "serve": LazyCommand(
-        "holdfast.cli.serve", "serve", "Serve graphs over HTTP, with a worker, until a signal."
-    ),
-    "store": LazyCommand(
-        "holdfast.cli.store", "store", "Create, describe, check, back up and sweep a store."
-    ),
-    "worker": LazyCommand(
-        "holdfast.cli.worker", "worker", "Run graphs, for all tenants, until a signal."
-    ),
+    "completion": LazyCommand(_load_completion, "Print the script that completes commands."),
+    "dev": LazyCommand(_load_dev, "Serve on this machine, and start again when code changes."),
+    "init": LazyCommand(_load_init, "Write one file with a workflow that works."),
+    "run": LazyCommand(_load_run, "Start runs, watch them, and act on them."),
+    "serve": LazyCommand(_load_serve, "Serve graphs over HTTP, with a worker, until a signal."),
+    "store": LazyCommand(_load_store, "Create, describe, check, back up and sweep a store."),
+    "worker": LazyCommand(_load_worker, "Run graphs, for all tenants, until a signal."),
 }
-"""Where each command is defined, and its summary."""
+"""All commands, and what the list of them says."""
 
 
 @click.group(cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})

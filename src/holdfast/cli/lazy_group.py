@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import click
@@ -14,15 +13,14 @@ __all__ = ["LazyCommand", "LazyGroup"]
 
 
 class LazyCommand(NamedTuple):
-    """Where a command is defined, and what the list of commands says about it."""
+    """What imports a command, and what the list of commands says about it."""
 
-    module: str
-    attribute: str
+    load: Callable[[], click.Command]
     summary: str
 
 
 class LazyGroup(EscapingGroup):
-    """A group of commands that it knows by name, module and summary."""
+    """A group of commands that it knows by name and summary."""
 
     def __init__(self, *args: Any, lazy: Mapping[str, LazyCommand], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -33,9 +31,7 @@ class LazyGroup(EscapingGroup):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         found = self._lazy.get(cmd_name)
-        if found is None:
-            return None
-        return getattr(importlib.import_module(found.module), found.attribute)
+        return None if found is None else found.load()
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
