@@ -123,7 +123,7 @@ def test_a_worker_is_opened_with_both(
         given.update(means)
         raise StoreNotFound(f"there is no {url}")
 
-    monkeypatch.setattr("holdfast.cli.worker.Holdfast", opened)
+    monkeypatch.setattr("holdfast.cli.lifetime.Holdfast", opened)
     done = holdfast("worker", "flows", "--limits", "sizes:TIGHT", "--user-key-file", "key")
     assert "[store_not_found]" in done.stderr
     assert given["limits"] == PayloadLimits(input_bytes_max=100, signal_bytes_max=100)

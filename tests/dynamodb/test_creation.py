@@ -17,7 +17,12 @@ from holdfast.errors import (
     StoreMismatched,
     StoreUnavailable,
 )
-from holdfast.storage.dynamodb import DynamoEngine, cloudformation_template, create_table_params
+from holdfast.storage.dynamodb import (
+    DynamoEngine,
+    cloudformation_template,
+    create_table_params,
+    terraform_definition,
+)
 from holdfast.storage.dynamodb.table_definition import differences
 from holdfast.storage.layout import LAYOUT, Index, Layout
 from tests.dynamodb.conftest import LeapingClock, Open
@@ -260,3 +265,33 @@ async def test_the_template_makes_the_same_table(moto_server: str, open_engine: 
     assert properties["TimeToLiveSpecification"] == {"AttributeName": "ttl", "Enabled": True}
     assert properties["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
     await open_engine(moto_server, table="by-template").create()
+
+
+def test_terraform_defines_the_same_table() -> None:
+    params = create_table_params("by-terraform")
+    defined = terraform_definition("by-terraform")["resource"]["aws_dynamodb_table"]["holdfast"]
+    key = [(each["AttributeName"], each["KeyType"]) for each in params["KeySchema"]]
+    assert key == [(defined["hash_key"], "HASH"), (defined["range_key"], "RANGE")]
+    assert defined["attribute"] == [
+        {"name": each["AttributeName"], "type": each["AttributeType"]}
+        for each in params["AttributeDefinitions"]
+    ]
+    indexes = {each["name"]: each for each in defined["global_secondary_index"]}
+    assert len(indexes) == len(params["GlobalSecondaryIndexes"])
+    for index in params["GlobalSecondaryIndexes"]:
+        found = indexes[index["IndexName"]]
+        assert [each["AttributeName"] for each in index["KeySchema"]] == [
+            found["hash_key"],
+            found["range_key"],
+        ]
+        projection = {"ProjectionType": found["projection_type"]}
+        if "non_key_attributes" in found:
+            projection["NonKeyAttributes"] = found["non_key_attributes"]
+        assert projection == index["Projection"]
+    template = cloudformation_template("by-terraform")["Resources"]["Table"]["Properties"]
+    assert defined["billing_mode"] == template["BillingMode"]
+    assert defined["stream_view_type"] == template["StreamSpecification"]["StreamViewType"]
+    assert defined["ttl"]["attribute_name"] == template["TimeToLiveSpecification"]["AttributeName"]
+    assert defined["ttl"]["enabled"]
+    assert defined["point_in_time_recovery"] == {"enabled": True}
+    assert defined["lifecycle"] == {"prevent_destroy": True}

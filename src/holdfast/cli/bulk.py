@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from holdfast.cli.parameters import filter_options
+from holdfast.cli.parameters import filter_options, json_lines_option
+from holdfast.cli.progress_line import ProgressLine
 from holdfast.cli.text import say, utc_of_ms
 from holdfast.display import printable
 from holdfast.errors import HoldfastError
@@ -33,6 +34,7 @@ def bulk_options(
 
         command: Callable[..., None] = wraps(function)(checked)
         for option in (
+            json_lines_option,
             click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
             click.option("--dry-run", is_flag=True, help="Only count the runs."),
             click.option(
@@ -82,15 +84,16 @@ async def run_bulk(
         click.Abort: the user did not confirm.
         click.ClickException: some runs failed.
     """
-    yes, dry_run = given.pop("yes"), given["dry_run"]
+    yes, dry_run, as_json = given.pop("yes"), given["dry_run"], given.pop("as_json")
     if not yes and not dry_run:
         click.confirm(
             printable(f"{verb} all runs {_filter_text(given['run_filter'])}?"), abort=True, err=True
         )
     progress = BulkProgress(cursor=given["cursor"])
     try:
-        async for progress in act(**given):
-            click.echo(_progress_line(progress, done, dry_run=dry_run))
+        with ProgressLine(as_json=as_json) as line:
+            async for progress in act(**given):
+                line.show(_progress_line(progress, done, dry_run=dry_run), progress.as_dict())
     except (HoldfastError, asyncio.CancelledError):
         _show_cursor(progress)
         raise

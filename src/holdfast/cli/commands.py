@@ -1,4 +1,8 @@
-"""``holdfast``: all commands under one name."""
+"""``holdfast``: all commands under one name.
+
+Each command is imported when it is used: ``holdfast --help`` must be quick, and the server and the
+client are optional.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +11,76 @@ from io import TextIOWrapper
 
 import click
 
-from holdfast.cli.failures import EscapingGroup
-from holdfast.cli.key import key
-from holdfast.cli.run import run
-from holdfast.cli.store import store
-from holdfast.cli.worker import worker
+from holdfast.cli.lazy_group import LazyCommand, LazyGroup
 
-__all__ = ["main"]
+__all__ = ["COMMANDS", "main"]
 
 
-@click.group(cls=EscapingGroup, context_settings={"help_option_names": ["-h", "--help"]})
+def _load_completion() -> click.Command:
+    from holdfast.cli.completion import completion
+
+    return completion
+
+
+def _load_dev() -> click.Command:
+    from holdfast.cli.dev import dev
+
+    return dev
+
+
+def _load_init() -> click.Command:
+    from holdfast.cli.init import init
+
+    return init
+
+
+def _load_key() -> click.Command:
+    from holdfast.cli.key import key
+
+    return key
+
+
+def _load_run() -> click.Command:
+    from holdfast.cli.run import run
+
+    return run
+
+
+def _load_serve() -> click.Command:
+    from holdfast.cli.serve import serve
+
+    return serve
+
+
+def _load_store() -> click.Command:
+    from holdfast.cli.store import store
+
+    return store
+
+
+def _load_worker() -> click.Command:
+    from holdfast.cli.worker import worker
+
+    return worker
+
+
+COMMANDS = {
+    "completion": LazyCommand(_load_completion, "Print the script that completes commands."),
+    "dev": LazyCommand(_load_dev, "Serve on this machine, and start again when code changes."),
+    "init": LazyCommand(_load_init, "Write one file with a workflow that works."),
+    "key": LazyCommand(_load_key, "Create, list and revoke API keys."),
+    "run": LazyCommand(_load_run, "Start runs, watch them, and act on them."),
+    "serve": LazyCommand(_load_serve, "Serve graphs over HTTP, with a worker, until a signal."),
+    "store": LazyCommand(_load_store, "Create, describe, check, back up and sweep a store."),
+    "worker": LazyCommand(_load_worker, "Run graphs, for all tenants, until a signal."),
+}
+"""All commands, and what the list of them says."""
+
+
+@click.group(cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="holdfast")
 def main() -> None:
     """Durable agent workflows: a run can stop at any moment and continue at the same node."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # characters that it cannot show become escapes
             stream.reconfigure(errors="backslashreplace")
-
-
-for _command in (key, run, store, worker):
-    main.add_command(_command)

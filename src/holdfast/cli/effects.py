@@ -21,6 +21,8 @@ from holdfast.model.spending import Spending
 __all__ = ["ambiguous", "budget", "resolve"]
 
 _MISSING = object()
+# The columns that a narrow terminal loses first; keys and ids stay whole.
+_CALL_CUT = (7, 0, 2, 3, 1)
 _WAYS = "pass exactly one of --result, --error and --void"
 
 
@@ -38,7 +40,7 @@ async def ambiguous(holdfast: Holdfast, *, as_json: bool) -> None:
     if as_json:
         click.echo(pretty([call.as_dict() for call in calls]))
         return
-    for line in columns(_call_rows(calls)):
+    for line in columns(_call_rows(calls), cut=_CALL_CUT):
         click.echo(line)
     if not calls:
         click.echo("no calls", err=True)
@@ -90,16 +92,27 @@ def _result(context: click.Context, parameter: click.Parameter, given: str | Non
     is_flag=True,
     help="The call was not carried out, and never will be with this key: the run repeats it.",
 )
+@json_option
 @with_holdfast()
 async def resolve(
-    holdfast: Holdfast, *, run: str, call: str, result: Any, error: str | None, void: bool
+    holdfast: Holdfast,
+    *,
+    run: str,
+    call: str,
+    result: Any,
+    error: str | None,
+    void: bool,
+    as_json: bool,
 ) -> None:
     """Record the outcome of an ambiguous CALL of the RUN; then the run continues."""
     if (result is not _MISSING) + (error is not None) + void != 1:
         raise click.UsageError(_WAYS)
     told = {} if result is _MISSING else {"result": result}
     await holdfast.run(run).resolve(call, error=error, void=void, **told)
-    say(f"resolved call {call} of run {run}")
+    if as_json:
+        click.echo(pretty({"run": run, "call": call, "resolved": True}))
+    else:
+        say(f"resolved call {call} of run {run}")
 
 
 @click.command(

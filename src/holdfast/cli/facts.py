@@ -29,6 +29,9 @@ __all__ = [
     "wait_lines",
 ]
 
+# The columns of a list of runs that a narrow terminal loses first: labels, the reason, times.
+_RUN_CUT = (7, 8, 1, 4, 6, 0, 3)
+_WAIT_CUT = (1,)
 _DETAILS_MAX = 160
 _NODE_MAX = 30
 _RESULT_MAX = 500
@@ -49,7 +52,8 @@ def run_lines(runs: Sequence[RunEntry], damaged: Sequence[str] = ()) -> Iterable
             ("STARTED", "UPDATED", "STATUS", "GRAPH", "NODE", "ID", "COST", "LABELS", "REASON"),
             *map(_run_cells, runs),
             *(("?", "?", "damaged", "?", "?", id, "", "", "") for id in damaged),
-        ]
+        ],
+        cut=_RUN_CUT,
     )
 
 
@@ -102,7 +106,8 @@ def wait_lines(waits: Sequence[Wait]) -> Iterable[str]:
     """Return waits as lines of a table."""
     if not waits:
         return ()
-    return columns([("BRANCH", "WAITS FOR"), *((wait.branch, _wait_text(wait)) for wait in waits)])
+    rows = [("BRANCH", "WAITS FOR"), *((wait.branch, _wait_text(wait)) for wait in waits)]
+    return columns(rows, cut=_WAIT_CUT)
 
 
 def result_facts(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+import click
+
 from holdfast.cli.text import compact, utc_of_ms
 from holdfast.display import printable
 
@@ -20,13 +22,13 @@ _REQUEST_LOGGERS = frozenset(
 
 
 def configure_logging(level: str | None, log_format: str) -> None:
-    """Show logs from a level on, ``info`` by default.
+    """Show logs from a level on, ``info`` by default, in one of `LOG_FORMATS` or in ``color``.
 
     If an imported module has configured logging, its handlers stay; a level that is given counts.
     """
     handler = logging.StreamHandler()
     handler.addFilter(_is_shown)
-    handler.setFormatter(_JsonFormatter() if log_format == "json" else _TextFormatter())
+    handler.setFormatter(_FORMATTERS[log_format]())
     if not logging.root.handlers:
         logging.basicConfig(level=(level or _DEFAULT_LEVEL).upper(), handlers=[handler])
     elif level is not None:
@@ -60,3 +62,18 @@ class _JsonFormatter(logging.Formatter):
                 "message": super().format(record),
             }
         )
+
+
+class _ColorFormatter(logging.Formatter):
+    """A line for each record for a person who watches: the time of day, and levels in colour."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = utc_of_ms(round(record.created * 1000)).partition("T")[2].partition(".")[0]
+        level = click.style(f"{record.levelname.lower():7}", fg=_COLORS.get(record.levelname))
+        name = click.style(record.name.removeprefix("holdfast."), dim=True)
+        head, *rest = map(printable, super().format(record).split("\n"))
+        return "\n".join([f"{time} {level} {name}: {head}", *rest])
+
+
+_COLORS = {"DEBUG": "bright_black", "INFO": "green", "WARNING": "yellow", "ERROR": "red"}
+_FORMATTERS = {"color": _ColorFormatter, "json": _JsonFormatter, "text": _TextFormatter}

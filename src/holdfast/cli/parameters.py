@@ -25,6 +25,7 @@ __all__ = [
     "check_store_url",
     "example",
     "filter_options",
+    "json_lines_option",
     "json_option",
     "labels_option",
     "parse_json",
@@ -68,6 +69,9 @@ tenant_option = click.option(
     "--tenant", default="default", show_default=True, help="The tenant that the runs belong to."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+json_lines_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON, a line for each report of progress."
+)
 
 
 def example(*lines: str) -> str:

@@ -18,6 +18,7 @@ from holdfast.cli.parameters import (
     DURATION,
     budget_options,
     example,
+    json_option,
     labels_option,
     parse_json,
     parse_time,
@@ -97,6 +98,7 @@ def _load_graph_argument(
     type=DURATION,
     help="Wait at most this long (with or without --wait); then the exit code is 1.",
 )
+@json_option
 @with_holdfast(make=True)
 async def start(
     holdfast: Holdfast,
@@ -118,6 +120,7 @@ async def start(
     estimate: bool | None,
     wait: bool,
     timeout: str | None,  # noqa: ASYNC109
+    as_json: bool,
 ) -> None:
     """Start a run of the graph TARGET with an INPUT as JSON (- reads it from standard input).
 
@@ -141,10 +144,14 @@ async def start(
         expires=expires,
         budget=Budget(**limits, estimate=bool(estimate)) if limited else None,
     )
-    say(handle.id, err=wait)
-    if wait:
-        # A handle without the graph returns the state in its stored form, which is JSON's.
-        click.echo(pretty(await _wait_for_result(holdfast.run(handle.id), timeout)))
+    if wait or not as_json:
+        say(handle.id, err=wait)
+    # A handle without the graph returns the state in its stored form, which is JSON's.
+    result = await _wait_for_result(holdfast.run(handle.id), timeout) if wait else None
+    if as_json:
+        click.echo(pretty({"id": handle.id, **({"result": result} if wait else {})}))
+    elif wait:
+        click.echo(pretty(result))
 
 
 async def _wait_for_result(handle: RunHandle, limit: str | None) -> Any:
@@ -173,15 +180,19 @@ async def _wait_for_result(handle: RunHandle, limit: str | None) -> Any:
 @click.argument("name")
 @click.argument("payload", type=parse_json, required=False)
 @click.option("--signal-id", help="Idempotency key: the run takes signals of the same id once.")
+@json_option
 @with_holdfast()
 async def signal(
-    holdfast: Holdfast, *, id: str, name: str, payload: Any, signal_id: str | None
+    holdfast: Holdfast, *, id: str, name: str, payload: Any, signal_id: str | None, as_json: bool
 ) -> None:
     """Send the run ID the signal NAME, with a PAYLOAD as JSON (- reads it from standard input).
 
     Without a PAYLOAD the run gets null.
     """
     receipt = await holdfast.run(id).signal(name, payload, signal_id=signal_id)
+    if as_json:
+        click.echo(pretty(receipt.as_dict()))
+        return
     if receipt.repeated:
         say(f"run {id} had signal {name} with this id already")
         if receipt.waits_again:
@@ -216,18 +227,21 @@ async def cancel(
         await run_bulk("Cancel", "cancelled", partial(holdfast.cancel_all, reason=reason), given)
     elif id is not None:
         await holdfast.run(id).cancel(reason)
-        say(f"run {id} is cancelled")
+        _report(f"run {id} is cancelled", {"id": id, "cancelled": True}, **given)
 
 
 @run.command(epilog=example("holdfast run extend doc-42 3d"))
 @click.argument("id")
 @click.argument("expires", type=DURATION, metavar="DURATION")
+@json_option
 @with_holdfast()
-async def extend(holdfast: Holdfast, *, id: str, expires: str) -> None:
+async def extend(holdfast: Holdfast, *, id: str, expires: str, as_json: bool) -> None:
     """Let the run ID expire DURATION from now (90s, 1h30m, 3d). An expiry only moves later."""
     handle = holdfast.run(id)
     await handle.extend(expires)
-    say(f"run {id} expires at {utc_text((await handle.get()).expires_at)}")
+    expiry = utc_text((await handle.get()).expires_at)
+    facts = {"id": id, "expires_at": expiry}
+    _report(f"run {id} expires at {expiry}", facts, as_json=as_json)
 
 
 @run.command(
@@ -268,6 +282,14 @@ async def retry(
         await run_bulk("Retry", "retried", retry_all, given)
     elif id is not None:
         await holdfast.run(id).retry(from_node=from_node, keep_answers=keep_answers)
-        say(f"run {id} is retried")
+        _report(f"run {id} is retried", {"id": id, "retried": True}, **given)
         if not keep_answers:
             say("its waits for signals ask again", err=True)
+
+
+def _report(text: str, facts: dict[str, Any], *, as_json: bool, **given: Any) -> None:
+    """Print what a command did, for people or for programs."""
+    if as_json:
+        click.echo(pretty(facts))
+    else:
+        say(text)

@@ -18,6 +18,7 @@ from holdfast.cli.facts import (
     show_entries,
     wait_lines,
 )
+from holdfast.cli.live_screen import is_drawable
 from holdfast.cli.opening import with_holdfast
 from holdfast.cli.parameters import (
     DURATION,
@@ -25,7 +26,9 @@ from holdfast.cli.parameters import (
     filter_options,
     json_option,
 )
+from holdfast.cli.run_picture import RunPicture
 from holdfast.cli.text import columns, compact, pretty, say
+from holdfast.cli.watching import draw_run, read_chart
 from holdfast.clock import SystemClock
 from holdfast.display import printable
 from holdfast.engine.runs.argument_checks import LIMIT_MAX
@@ -195,15 +198,24 @@ async def _read_pages(
     is_flag=True,
     help="Show what is not recorded, too: starts of nodes, pauses, progress.",
 )
+@click.option("--plain", is_flag=True, help="Print a line for each entry; draw nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, a line for each entry.")
 @with_holdfast()
 async def watch(
-    holdfast: Holdfast, *, id: str, after: str | None, ephemeral: bool, as_json: bool
+    holdfast: Holdfast, *, id: str, after: str | None, ephemeral: bool, plain: bool, as_json: bool
 ) -> None:
-    """Show the history of the run ID, then each new entry, until the run has ended.
+    """Show what the run ID does until it has ended.
 
-    When interrupted, it prints the cursor to continue from.
+    On a terminal it draws the graph and fills it in. Otherwise, and with one of the options, it
+    prints the history and then each new entry. When interrupted, it prints the cursor to continue
+    from.
     """
+    if is_drawable() and not (plain or as_json or ephemeral or after):
+        row = await holdfast.run(id).get()
+        picture = RunPicture(id, await read_chart(holdfast, row), f"{row.graph} v{row.version}")
+        events = holdfast.run(id).events(ephemeral=True)
+        await draw_run(picture, _until_interrupted(events, None))
+        return
     events = holdfast.run(id).events(after=after, ephemeral=ephemeral)
     async for entry in _until_interrupted(events, after):
         if as_json:
@@ -227,6 +239,7 @@ async def watch(
     metavar="DURATION",
     help="Wait at most this long (90s, 1h30m, 3d); then the exit code is 1.",
 )
+@json_option
 @with_holdfast()
 async def until(
     holdfast: Holdfast,
@@ -235,6 +248,7 @@ async def until(
     statuses: tuple[Status, ...],
     paused_for: str | None,
     timeout: str | None,  # noqa: ASYNC109
+    as_json: bool,
 ) -> None:
     """Wait until the run ID has one of the STATUSES, and print which.
 
@@ -244,7 +258,10 @@ async def until(
         row = await holdfast.run(id).until(*statuses, reason=paused_for, timeout=timeout)
     except TimeoutError as late:
         raise click.ClickException(str(late)) from None
-    say(row.status)
+    if as_json:
+        click.echo(pretty(row.as_dict()))
+    else:
+        say(row.status)
 
 
 @click.command(epilog=example("holdfast run tokens doc-42"))

@@ -3,39 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import sys
-import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
-from types import FrameType
-from typing import Any
+from collections.abc import Sequence
 
 import click
 
-from holdfast.app import Holdfast
 from holdfast.cli.failures import show_errors
-from holdfast.cli.logs import LOG_FORMATS, LOG_LEVELS, configure_logging
+from holdfast.cli.lifetime import exit_soon, handle_signals, open_when_usable
+from holdfast.cli.logs import configure_logging
 from holdfast.cli.opening import common_options
-from holdfast.cli.parameters import DURATION, example
-from holdfast.cli.targets import FORMS, load_dict, load_graphs
+from holdfast.cli.parameters import example
+from holdfast.cli.targets import FORMS, load_graphs
 from holdfast.cli.text import say
-from holdfast.engine.worker.options import WorkerOptions
+from holdfast.cli.worker_options import WorkerSettings, log_options, worker_options
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import StoreError
 from holdfast.model.durations import duration_text
-from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.program import Program
 
 __all__ = ["worker"]
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# How long the process may take to end after the drain; then it is killed.
-_EXIT_GRACE_SECONDS = 3.0
-# The backoff between attempts to open a store that may recover.
-_BACKOFF_SECONDS = 1.0
-_BACKOFF_SECONDS_MAX = 30.0
 # The counts of a worker in the order in which it shows them: what it did, then what went wrong.
 _COUNTS = (
     "claimed",
@@ -48,7 +35,6 @@ _COUNTS = (
     "lost",
     "cut off",
 )
-_DEFAULTS = WorkerOptions()
 _EPILOG = (
     f"\b\nTargets look like this:\n{FORMS}\n\n"
     + example(
@@ -64,123 +50,32 @@ _EPILOG = (
 @click.command(epilog=_EPILOG)
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
 @common_options
-@click.option(
-    "--concurrency",
-    type=click.IntRange(min=1),
-    default=_DEFAULTS.concurrency,
-    show_default=True,
-    help="The maximum number of runs that the worker drives at the same time.",
-)
-@click.option(
-    "--pool",
-    "pools",
-    multiple=True,
-    metavar="POOL",
-    help="Claim runs of this pool; may be given several times. '' is the pool without a name, the "
-    "default.",
-)
-@click.option(
-    "--models",
-    metavar="TARGET",
-    help="The models that nodes can ask: a dict by name (package.module:attribute).",
-)
-@click.option(
-    "--quotas", metavar="TARGET", help="The quotas of these models: a dict by the same names."
-)
-@click.option(
-    "--lease",
-    type=DURATION,
-    default=duration_text(round(1000 * _DEFAULTS.lease_seconds)),
-    show_default=True,
-    help="How long after the worker's death other workers take over its runs.",
-)
-@click.option(
-    "--drain",
-    type=DURATION,
-    default=duration_text(round(1000 * _DEFAULTS.drain_seconds)),
-    show_default=True,
-    help="How long nodes may continue after the worker is asked to stop.",
-)
-@click.option(
-    "--poll",
-    type=DURATION,
-    help="How often an idle worker polls for runs.  [default: depends on the store]",
-)
-@click.option(
-    "--hold",
-    type=DURATION,
-    default=duration_text(round(1000 * _DEFAULTS.hold_seconds)),
-    show_default=True,
-    help="The worker waits in place for sleeps and backoffs up to this; longer ones pause the run.",
-)
-@click.option(
-    "--resumes-max",
-    type=click.IntRange(min=1),
-    default=_DEFAULTS.resumes_max,
-    show_default=True,
-    help="A run is quarantined after this many failed resumes or lost workers in a row.",
-)
-@click.option(
-    "--log-level",
-    type=click.Choice(LOG_LEVELS),
-    help="Show logs from this level on, also those of your own modules.  [default: info]",
-)
-@click.option(
-    "--log-format",
-    type=click.Choice(LOG_FORMATS),
-    default="text",
-    show_default=True,
-    help="How logs are shown on standard error.",
-)
+@worker_options
+@log_options
 def worker(
     targets: Sequence[str],
     url: str,
-    limits: PayloadLimits | None,
-    user_key: bytes | None,
-    concurrency: int,
-    pools: Sequence[str],
-    models: str | None,
-    quotas: str | None,
-    lease: str,
-    drain: str,
-    poll: str | None,
-    hold: str,
-    resumes_max: int,
+    settings: WorkerSettings,
     log_level: str | None,
     log_format: str,
 ) -> None:
     """Run the graphs of the TARGETs, for all tenants, until a signal asks it to stop."""
     with show_errors():
         graphs = load_graphs(targets)
-        settings = {
-            "models": None if models is None else load_dict(models),
-            "quotas": None if quotas is None else load_dict(quotas),
-            "limits": limits,
-            "user_key": user_key,
-        }
-        options = WorkerOptions(
-            concurrency=concurrency,
-            pools=[pool or None for pool in pools] or _DEFAULTS.pools,
-            lease=lease,
-            drain=drain,
-            poll=poll,
-            hold=hold,
-            resumes_max=resumes_max,
-        )
         configure_logging(log_level, log_format)
-        asyncio.run(_run_worker(url, graphs, options, settings))
+        asyncio.run(_run_worker(url, graphs, settings))
 
 
-async def _run_worker(
-    url: str, graphs: Sequence[Program], options: WorkerOptions, settings: Mapping[str, Any]
-) -> None:
+async def _run_worker(url: str, graphs: Sequence[Program], settings: WorkerSettings) -> None:
     stop_requested = asyncio.Event()
-    with _handle_signals(stop_requested.set):
-        opened = await _open_holdfast(url, settings, stop_requested)
+    with handle_signals(stop_requested.set, who="worker"):
+        opened = await open_when_usable(
+            url, settings.holdfast, stop_requested=stop_requested, who="worker"
+        )
         if opened is None:
             return
         async with opened as holdfast:
-            working = holdfast.worker(graphs, options=options)
+            working = holdfast.worker(graphs, options=settings.options)
             if not await _start_worker(working, stop_requested):
                 return
             names = ", ".join(sorted({graph.name for graph in graphs}))
@@ -189,33 +84,12 @@ async def _run_worker(
             else:  # the worker has logged why
                 say(f"worker waits until it can use {url}", err=True)
             broken = await _wait_for_stop(working, stop_requested)
-            await _stop_worker(working, drain_seconds=options.drain_seconds)
-            _exit_soon(0 if broken is None else 1)
+            await _stop_worker(working, drain_seconds=settings.options.drain_seconds)
+            exit_soon(0 if broken is None else 1)
             sys.stdout.flush()
             await holdfast.close()
             if broken is not None:
                 raise broken
-
-
-async def _open_holdfast(
-    url: str, settings: Mapping[str, Any], stop_requested: asyncio.Event
-) -> Holdfast | None:
-    """Open the store, with retries while it may recover; return None if asked to stop."""
-    backoff_seconds, told = _BACKOFF_SECONDS, ""
-    while not stop_requested.is_set():
-        try:
-            return Holdfast(url, **settings)
-        except StoreError as error:
-            if not error.is_transient:
-                raise
-            if error.code != told:
-                say(f"worker waits until it can use {url}: {error}", err=True)
-            told = error.code
-        ending = asyncio.ensure_future(stop_requested.wait())
-        await asyncio.wait({ending}, timeout=backoff_seconds)
-        ending.cancel()
-        backoff_seconds = min(2 * backoff_seconds, _BACKOFF_SECONDS_MAX)
-    return None
 
 
 async def _start_worker(working: Worker, stop_requested: asyncio.Event) -> bool:
@@ -257,45 +131,6 @@ async def _stop_worker(working: Worker, *, drain_seconds: float) -> None:
     await working.stop()
     name = f"worker {working.id}" if working.id else name
     say(f"{name} has stopped: {_counts_text(working)}", err=True)
-
-
-@contextmanager
-def _handle_signals(ask: Callable[[], None]) -> Generator[None]:
-    """Call ``ask`` at the first signal to stop, and end the process at the second.
-
-    The loop's own signal handlers do not suffice: a node that blocks the loop blocks them, too.
-    """
-    loop = asyncio.get_running_loop()
-    stop_requested = False
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal stop_requested
-        if stop_requested:
-            os.write(
-                2,
-                b"worker ends at once: its runs continue after its lease has expired\n",
-            )
-            os._exit(128 + number)
-        stop_requested = True
-        loop.call_soon_threadsafe(ask)
-
-    before = {number: signal.signal(number, handle) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _exit_soon(code: int) -> None:
-    """End the process soon, even if it waits for a thread.
-
-    The threads of nodes are daemons. But Python and the loop wait for threads that a node started
-    itself, and for those of ``asyncio.to_thread``.
-    """
-    timer = threading.Timer(_EXIT_GRACE_SECONDS, os._exit, (code,))
-    timer.daemon = True
-    timer.start()
 
 
 def _counts_text(working: Worker) -> str:

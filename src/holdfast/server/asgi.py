@@ -14,6 +14,7 @@ from litestar.types import Scope
 
 from holdfast.app import Holdfast
 from holdfast.engine.worker.options import WorkerOptions
+from holdfast.engine.worker.worker import Worker
 from holdfast.model.program import Program
 from holdfast.server.caller import Requester
 from holdfast.server.encoding import JsonResponse
@@ -50,6 +51,8 @@ class ServerApp:
 
     def __init__(self, services: Services, worker: bool | WorkerOptions) -> None:
         self.services = services
+        self.worker: Worker | None = None
+        """The worker in this process, while it runs."""
         self._worker = worker
         self.litestar = _litestar(services, self._run)
         described = api_description(described_routes(HANDLERS))
@@ -80,6 +83,7 @@ class ServerApp:
                 options = None if self._worker is True else self._worker
                 working = self.services.hf.worker(self.services.graphs, options=options)
                 await stack.enter_async_context(working)
+                self.worker = working
             yield
 
 

@@ -7,7 +7,7 @@ from holdfast.storage.blobs import BlobEntry, BlobPage, BlobRef, Blobs
 from holdfast.storage.item import Item
 from holdfast.storage.layout import LAYOUT, Index, Key, Layout
 from holdfast.storage.meter import Meter, MeterRow, Report
-from holdfast.storage.open import Store, cloudformation_template, open
+from holdfast.storage.open import Store, cloudformation_template, open, terraform_definition
 from holdfast.storage.operations import LATEST, Change, ChangePage, Page, Returning
 from holdfast.storage.prices import PRICES, PRICES_2024_11, PRICES_BEFORE_2024_11, PriceList
 from holdfast.storage.ranges import All, At, Between, From, Prefix, Range, UpTo
@@ -81,4 +81,5 @@ __all__ = [
     "cloudformation_template",
     "open",
     "restore_store",
+    "terraform_definition",
 ]

@@ -26,7 +26,15 @@ from holdfast.storage.operations import TableEngine
 from holdfast.storage.sqlite import MEMORY, SqliteEngine
 from holdfast.storage.table import Table
 
-__all__ = ["FORMS", "Store", "cloudformation_template", "is_in_memory", "open", "sqlite_paths"]
+__all__ = [
+    "FORMS",
+    "Store",
+    "cloudformation_template",
+    "is_in_memory",
+    "open",
+    "sqlite_paths",
+    "terraform_definition",
+]
 
 FORMS = """\
   sqlite:///runs.db                      a file in this folder, its blobs in runs.db.blobs
@@ -166,11 +174,25 @@ def cloudformation_template(url: str, *, layout: Layout = LAYOUT) -> dict[str, A
         InvalidUrl: the address cannot be understood, or is that of a file.
         StoreUnusable: the extra ``aws`` is not installed.
     """
+    return _defined(url, "template", layout)
+
+
+def terraform_definition(url: str, *, layout: Layout = LAYOUT) -> dict[str, Any]:
+    """Return a Terraform configuration (JSON syntax) for the table at an address.
+
+    Raises:
+        InvalidUrl: the address cannot be understood, or is that of a file.
+        StoreUnusable: the extra ``aws`` is not installed.
+    """
+    return _defined(url, "terraform", layout)
+
+
+def _defined(url: str, form: str, layout: Layout) -> dict[str, Any]:
     address = _parse_url(url)
     if address.scheme == "sqlite":
         raise _invalid_url(url, "a file needs no definition: opening it creates it")
     try:
-        return _import_aws(url).template(address.name, layout)
+        return getattr(_import_aws(url), form)(address.name, layout)
     except InvalidUrl as error:
         raise _invalid_url(url, str(error)) from None
 
@@ -339,14 +361,21 @@ def _open_dynamodb(address: _StoreAddress, clock: Clock, layout: Layout) -> Stor
 def _import_aws(url: str) -> Any:
     """Import the AWS engines, which need the extra ``aws``, only when they are used."""
     try:
-        from holdfast.storage.dynamodb import DynamoEngine, cloudformation_template
+        from holdfast.storage.dynamodb import (
+            DynamoEngine,
+            cloudformation_template,
+            terraform_definition,
+        )
         from holdfast.storage.s3 import S3Blobs
     except ImportError as error:
         raise StoreUnusable(
             f"{url} needs boto3 and aiohttp: install the extra 'aws' ({error})"
         ) from error
     return SimpleNamespace(
-        DynamoEngine=DynamoEngine, S3Blobs=S3Blobs, template=cloudformation_template
+        DynamoEngine=DynamoEngine,
+        S3Blobs=S3Blobs,
+        template=cloudformation_template,
+        terraform=terraform_definition,
     )
 
 

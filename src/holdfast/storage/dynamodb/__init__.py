@@ -4,6 +4,10 @@ It needs the extra ``holdfast[aws]``. Only `storage/open.py` imports it, when it
 """
 
 from holdfast.storage.dynamodb.engine import DynamoEngine
-from holdfast.storage.dynamodb.table_definition import cloudformation_template, create_table_params
+from holdfast.storage.dynamodb.table_definition import (
+    cloudformation_template,
+    create_table_params,
+    terraform_definition,
+)
 
-__all__ = ["DynamoEngine", "cloudformation_template", "create_table_params"]
+__all__ = ["DynamoEngine", "cloudformation_template", "create_table_params", "terraform_definition"]

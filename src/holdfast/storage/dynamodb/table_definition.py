@@ -1,4 +1,4 @@
-"""The definition of a table: for CreateTable, for CloudFormation, and to compare with."""
+"""The definition of a table: for CreateTable, CloudFormation, Terraform, and to compare with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from typing import Any
 from holdfast.errors import InvalidUrl
 from holdfast.storage.layout import LAYOUT, PK, SK, TTL, Index, Layout
 
-__all__ = ["cloudformation_template", "create_table_params", "differences", "validate_table_name"]
+__all__ = [
+    "cloudformation_template",
+    "create_table_params",
+    "differences",
+    "terraform_definition",
+    "validate_table_name",
+]
 
 _TABLE_NAME = re.compile(r"[a-zA-Z0-9_.-]{3,255}")
 _STREAM = "NEW_AND_OLD_IMAGES"
@@ -72,6 +78,58 @@ def cloudformation_template(table: str, layout: Layout = LAYOUT) -> dict[str, An
             "StreamArn": {"Value": {"Fn::GetAtt": ["Table", "StreamArn"]}},
         },
     }
+
+
+def terraform_definition(table: str, layout: Layout = LAYOUT) -> dict[str, Any]:
+    """Return the complete table as a Terraform configuration in JSON.
+
+    Terraform refuses to destroy the table, because its data would be lost.
+    """
+    params = create_table_params(table, layout)
+    return {
+        "resource": {
+            "aws_dynamodb_table": {
+                "holdfast": {
+                    "name": params["TableName"],
+                    "billing_mode": params["BillingMode"],
+                    **_terraform_key(params["KeySchema"]),
+                    "attribute": [
+                        {"name": each["AttributeName"], "type": each["AttributeType"]}
+                        for each in params[_TYPES]
+                    ],
+                    "global_secondary_index": [
+                        _terraform_index(index) for index in params["GlobalSecondaryIndexes"]
+                    ],
+                    "stream_enabled": True,
+                    "stream_view_type": _STREAM,
+                    "ttl": {"attribute_name": TTL, "enabled": True},
+                    "point_in_time_recovery": {"enabled": True},
+                    "lifecycle": {"prevent_destroy": True},
+                }
+            }
+        },
+        "output": {
+            "table_arn": {"value": "${aws_dynamodb_table.holdfast.arn}"},
+            "stream_arn": {"value": "${aws_dynamodb_table.holdfast.stream_arn}"},
+        },
+    }
+
+
+def _terraform_key(schema: list[dict[str, str]]) -> dict[str, str]:
+    partition, sort = (each["AttributeName"] for each in schema)
+    return {"hash_key": partition, "range_key": sort}
+
+
+def _terraform_index(index: Mapping[str, Any]) -> dict[str, Any]:
+    projection = index["Projection"]
+    found = {
+        "name": index["IndexName"],
+        **_terraform_key(index["KeySchema"]),
+        "projection_type": projection["ProjectionType"],
+    }
+    if "NonKeyAttributes" in projection:
+        found["non_key_attributes"] = projection["NonKeyAttributes"]
+    return found
 
 
 def differences(description: Mapping[str, Any], layout: Layout) -> list[str]:
