@@ -121,9 +121,9 @@ class _MeterSum:
 class Meter:
     """Counts units by purpose and by operation, latencies and errors; safe in threads."""
 
-    def __init__(self, now: Callable[[], float] = SystemClock().monotonic) -> None:
+    def __init__(self, now: Callable[[], float] | None = None) -> None:
         """``now`` returns seconds that never decrease: the latency is a difference of two."""
-        self.now = now
+        self.now = now or SystemClock().monotonic
         self._lock = threading.Lock()
         self._sums: dict[tuple[str, str], _MeterSum] = {}
         self._failures: Counter[tuple[str, str]] = Counter()

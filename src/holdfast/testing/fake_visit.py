@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.engine.effects.argument_recorder import ArgumentRecorder
 from holdfast.engine.effects.begun_requests import BegunRequests
-from holdfast.engine.effects.call_host import Ambiguous
+from holdfast.engine.effects.call_host import Ambiguous, CallRequest
 from holdfast.engine.effects.call_ids import CallIds
 from holdfast.engine.effects.charges import CallPrice
 from holdfast.engine.effects.token_estimates import TokenEstimates
@@ -423,6 +423,9 @@ class FakeCallHost:
         await self._visit.record(*events, durable=durable)
 
     async def persist_run(self) -> None:
+        return None
+
+    def report_attempt(self, call: str, request: CallRequest) -> None:
         return None
 
     def count_savings(self, spending: Spending) -> None:
