@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from contextvars import ContextVar
+from typing import Protocol
 
 import msgspec
 
@@ -18,6 +19,7 @@ __all__ = [
     "RequestScope",
     "RunLogFilter",
     "RunScope",
+    "ScopeSource",
     "derived_span_id",
     "derived_trace_id",
     "log_fields",
@@ -35,6 +37,18 @@ class RunScope(msgspec.Struct, frozen=True):
     span: str = ""
     """The name of the current span, unique in the run."""
 
+    def log_scope(self) -> RunScope:
+        """Return this scope."""
+        return self
+
+
+class ScopeSource(Protocol):
+    """Code that works for a run, such as a visit of a node: it makes its scope only when asked."""
+
+    def log_scope(self) -> RunScope:
+        """Return the run and the node."""
+        ...
+
 
 class RequestScope(msgspec.Struct, frozen=True):
     """The request to the server that code works for."""
@@ -43,7 +57,7 @@ class RequestScope(msgspec.Struct, frozen=True):
     tenant: str = ""
 
 
-RUN_SCOPE: ContextVar[RunScope | None] = ContextVar("holdfast_run", default=None)
+RUN_SCOPE: ContextVar[ScopeSource | None] = ContextVar("holdfast_run", default=None)
 REQUEST_SCOPE: ContextVar[RequestScope | None] = ContextVar("holdfast_request", default=None)
 
 
@@ -63,8 +77,9 @@ def log_fields() -> dict[str, str]:
     Only those that are known are in it.
     """
     fields: dict[str, str] = {}
-    run = RUN_SCOPE.get()
-    if run is not None:
+    source = RUN_SCOPE.get()
+    if source is not None:
+        run = source.log_scope()
         fields = {"run": run.run, "tenant": run.tenant}
         if run.node:
             fields["node"] = run.node

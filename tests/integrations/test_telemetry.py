@@ -166,7 +166,8 @@ async def test_failed_attempts_are_spans_with_errors(tmp_path: Path) -> None:
     async with traced.hf as hf, hf.worker([graph]):
         await (await hf.start(graph, Ask("?"))).result()
     errors = Counter(
-        (span.name.rpartition(".")[2], (span.attributes or {}).get("error.type", "")) for span in traced.spans
+        (span.name.rpartition(".")[2], (span.attributes or {}).get("error.type", ""))
+        for span in traced.spans
     )
     assert errors == {
         ("fetch", "OSError"): 1,
@@ -217,7 +218,7 @@ async def test_branches_are_spans_of_the_same_segment(tmp_path: Path) -> None:
     async def join(state: Ask) -> Ask:
         return state
 
-    graph.route(begin, [left, right], join)
+    graph.fork(begin, [left, right], join=join)
     traced = Traced(url_of(tmp_path))
     async with traced.hf as hf, hf.worker([graph]):
         await (await hf.start(graph, Ask("?"))).result()

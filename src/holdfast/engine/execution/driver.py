@@ -303,13 +303,11 @@ class Driver:
             claimed.claim.enter_node()
         if claimed.kernel.live.is_followed(claimed.head.key):
             report_node_started(visit)
-        scope = _node_scope(visit)
-        token = RUN_SCOPE.set(scope)
+        token = RUN_SCOPE.set(visit)
         try:
             if self._spans is None:
                 return await perform(effect, self._program, claimed.execution, visit)
-            attempt = visit.strand.failed_attempts + 1
-            with self._spans.enter_node(scope, effect.branch, attempt):
+            with self._spans.enter_node(visit):
                 return await perform(effect, self._program, claimed.execution, visit)
         except Paused:
             if visit.stale:
@@ -407,12 +405,6 @@ class Driver:
         claimed = self.claimed
         left = (claimed.waits.due_ms - claimed.now_ms()) / 1000
         await claimed.sleep(max(0.001, min(left, max_seconds)))
-
-
-def _node_scope(visit: Visit) -> RunScope:
-    key, strand = visit.claimed.head.key, visit.strand
-    span = f"node {visit.path} {strand.failed_attempts + 1}"
-    return RunScope(key.tenant, key.id, visit.claimed.head.generation, visit.node, span)
 
 
 def _crash_loop_failure(execution: Execution, lost: int) -> Failure:

@@ -15,6 +15,7 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.engine.execution.claimed_run import ClaimedRun
+from holdfast.engine.execution.visit import Visit
 from holdfast.engine.kernel.telemetry import RunSpan, SpanKind, SpanValue, Telemetry
 from holdfast.log_context import RUN_SCOPE, RunScope
 from holdfast.records.head import ENDED
@@ -69,10 +70,11 @@ class RunSpans:
 
     # --- nodes ------------------------------------------------------------------------------------
 
-    def enter_node(self, scope: RunScope, branch: str, attempt: int) -> AbstractContextManager[Any]:
+    def enter_node(self, visit: Visit) -> AbstractContextManager[object]:
         """Begin the span of an attempt of a node, and make it the current one."""
+        scope = visit.log_scope()
         self._agents[scope.span] = 0
-        self._nodes[branch] = _NodeSpan(scope, attempt, self.now())
+        self._nodes[visit.branch] = _NodeSpan(scope, visit.attempt, self.now())
         return self.telemetry.enter(scope)
 
     def record_node(self, branch: str, *, error: str = "") -> None:
@@ -186,7 +188,7 @@ class AttemptSpan:
 
     def __init__(self, spans: RunSpans, node: str, span: str, *, name: str, model: str) -> None:
         around = RUN_SCOPE.get()
-        self._parent = around.span if around is not None else spans.segment
+        self._parent = spans.segment if around is None else around.log_scope().span
         self._spans = spans
         self._name = name
         self._model = model
@@ -241,10 +243,11 @@ def agent_span(model: str) -> Generator[None]:
 
     A conversation that is answered from records alone is none: this process did nothing for it.
     """
-    spans, around = _SPANS.get(), RUN_SCOPE.get()
-    if spans is None or around is None:
+    spans, source = _SPANS.get(), RUN_SCOPE.get()
+    if spans is None or source is None:
         yield
         return
+    around = source.log_scope()
     number = spans.next_agent(around.span)
     scope = msgspec.structs.replace(around, span=f"{around.span} agent {number}")
     began, before, error = spans.now(), spans.calls[scope.span], ""

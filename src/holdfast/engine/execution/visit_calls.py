@@ -138,10 +138,10 @@ class VisitCalls:
         known = self.known_call(call)
         failed, voided = (0, 0) if known is None else (known.failed, known.voided)
         # With the attempt of the node: a call that failed is made again in the next one.
-        attempt = self._visit.strand.failed_attempts + 1
+        visit = self._visit
         return AttemptSpan.begin(
             self.node,
-            f"call {self._visit.path} {attempt} {call}~{voided}#{failed}",
+            f"call {visit.path} {visit.attempt} {call}~{voided}#{failed}",
             name=request.tool.name,
             model="" if request.prompt is None else request.prompt.model,
         )
