@@ -31,6 +31,7 @@ from holdfast.graph.node import Reference
 from holdfast.graph.node_decorator import NodeDecorator
 from holdfast.graph.tool import UNKNOWN, VOID, Done, ProbeFinding, ProbeVerdict, Tool, done, tool
 from holdfast.handle import RunHandle
+from holdfast.log_context import RunLogFilter
 from holdfast.model.arguments import Recording
 from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.conditions import Timer, WaitAnswer, timer
@@ -134,6 +135,7 @@ __all__ = [
     "RunFilter",
     "RunHandle",
     "RunHook",
+    "RunLogFilter",
     "RunPage",
     "RunStream",
     "Saved",

@@ -55,6 +55,8 @@ class RequestScope(msgspec.Struct, frozen=True):
 
     id: str
     tenant: str = ""
+    traceparent: str = ""
+    """The trace of the caller, as the header says; empty without one."""
 
 
 RUN_SCOPE: ContextVar[ScopeSource | None] = ContextVar("holdfast_run", default=None)

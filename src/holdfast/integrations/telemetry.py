@@ -32,7 +32,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from holdfast.display import get_logger
 from holdfast.engine.kernel.telemetry import RunSpan, SpanValue
 from holdfast.errors import InvalidRequest
-from holdfast.log_context import RunScope, derived_span_id, derived_trace_id
+from holdfast.log_context import REQUEST_SCOPE, RunScope, derived_span_id, derived_trace_id
 
 __all__ = ["OpenTelemetry"]
 
@@ -92,6 +92,9 @@ class OpenTelemetry:
         """Return the labels of a new run, with the caller's ``traceparent`` if there is one."""
         carrier: dict[str, str] = {}
         _PROPAGATOR.inject(carrier)
+        request = REQUEST_SCOPE.get()
+        if not carrier and request is not None and request.traceparent:
+            carrier = {_TRACEPARENT: request.traceparent}
         if _TRACEPARENT not in carrier or (given is not None and _TRACEPARENT in given):
             return given
         return {**(given or {}), _TRACEPARENT: carrier[_TRACEPARENT]}

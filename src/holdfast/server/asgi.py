@@ -18,6 +18,7 @@ from holdfast.server.encoding import JsonResponse
 from holdfast.server.openapi import openapi_config
 from holdfast.server.options import ServerOptions
 from holdfast.server.problems import problem_of
+from holdfast.server.request_log import RequestLog, note_caller, note_route
 from holdfast.server.routes import HANDLERS
 from holdfast.server.services import Services
 
@@ -46,9 +47,10 @@ class ServerApp:
         self.services = services
         self._worker = worker
         self.litestar = _litestar(services, self._run)
+        self._logged = RequestLog(self.litestar, services.metrics)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await self.litestar(scope, receive, send)
+        await self._logged(scope, receive, send)
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncGenerator[None]:
@@ -63,6 +65,8 @@ class ServerApp:
                 options = None if self._worker is True else self._worker
                 working = self.services.hf.worker(self.services.graphs, options=options)
                 await stack.enter_async_context(working)
+                self.services.metrics.watch(working)
+            await stack.enter_async_context(self.services.metrics.refreshing())
             yield
 
 
@@ -80,7 +84,7 @@ def _litestar(services: Services, run: Any) -> Litestar:
             "services": Provide(give_services, sync_to_thread=False),
         },
         exception_handlers={Exception: problem_of},
-        guards=[services.authorize],
+        guards=[note_route, services.authorize, note_caller],
         lifespan=[run],
         logging_config=None,
         openapi_config=openapi_config(),

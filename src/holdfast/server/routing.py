@@ -44,11 +44,13 @@ def route(
     status: int = 200,
     conflicts: bool = False,
     media_type: str = MediaType.JSON,
+    token: str = "",
     **options: Any,
 ) -> Callable[[Callable[..., Any]], HTTPRouteHandler]:
     """Make a handler of a function. Its first docstring line is the summary in the API.
 
-    ``conflicts`` says that it may answer with 409.
+    ``conflicts`` says that it may answer with 409. ``token`` names a token of the options that
+    admits a request, too.
     """
     statuses = (*_ALWAYS, 409) if conflicts else _ALWAYS
 
@@ -59,7 +61,7 @@ def route(
             http_method=method,
             status_code=status,
             media_type=media_type,
-            opt={"role": role},
+            opt={"role": role, "token": token},
             operation_id=function.__name__,
             summary=summary.rstrip("."),
             description=" ".join(rest.split()) or None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from typing import Any, TypeAlias
 
 from litestar.connection import ASGIConnection
@@ -12,6 +13,7 @@ from holdfast.app import Holdfast
 from holdfast.errors import Forbidden, Unauthenticated, UnknownGraph
 from holdfast.model.program import Program
 from holdfast.server.caller import ANY_TENANT, Identity, Requester
+from holdfast.server.metrics import ServerMetrics
 from holdfast.server.options import ServerOptions
 from holdfast.server.roles import Role, includes
 
@@ -31,6 +33,8 @@ class Services:
         self.hf = hf
         self.graphs = graphs
         self.options = options
+        fleet: Any = getattr(hf, "fleet", None)
+        self.metrics = ServerMetrics(hf, overview=None if fleet is None else fleet.overview)
 
     def graph(self, name: str) -> Program:
         """Return the newest version of a graph that this server has.
@@ -52,13 +56,20 @@ class Services:
             Forbidden: the caller's role or tenant does not permit it.
         """
         needed: Role = handler.opt["role"]
-        if needed == "public":
+        if needed == "public" or self._has_metrics_token(connection, handler):
             return
         identity = await self._identify(connection)
         if not includes(identity.role, needed):
             raise Forbidden(f"this needs the role {needed}, got {identity.role}")
         tenant = self._tenant(connection, identity)
         connection.scope["user"] = Requester(self.hf, tenant, identity)
+
+    def _has_metrics_token(self, connection: Connection, handler: BaseRouteHandler) -> bool:
+        expected = self.options.metrics_token
+        if expected is None or handler.opt.get("token") != "metrics":
+            return False
+        given = connection.headers.get("authorization", "")
+        return hmac.compare_digest(given.encode(), f"Bearer {expected}".encode())
 
     async def _identify(self, connection: Connection) -> Identity:
         if not self.options.authentication:
