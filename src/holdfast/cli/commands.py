@@ -7,6 +7,7 @@ from io import TextIOWrapper
 
 import click
 
+from holdfast.cli.alerts import alerts
 from holdfast.cli.failures import EscapingGroup
 from holdfast.cli.run import run
 from holdfast.cli.store import store
@@ -24,5 +25,5 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-for _command in (run, store, worker):
+for _command in (alerts, run, store, worker):
     main.add_command(_command)

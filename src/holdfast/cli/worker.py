@@ -17,6 +17,7 @@ import click
 from holdfast.app import Holdfast
 from holdfast.cli.failures import show_errors
 from holdfast.cli.logs import LOG_FORMATS, LOG_LEVELS, configure_logging
+from holdfast.cli.metrics_page import metrics_option, serve_metrics
 from holdfast.cli.opening import common_options
 from holdfast.cli.parameters import DURATION, example
 from holdfast.cli.targets import FORMS, load_dict, load_graphs
@@ -120,6 +121,7 @@ _EPILOG = (
     show_default=True,
     help="A run is quarantined after this many failed resumes or lost workers in a row.",
 )
+@metrics_option
 @click.option(
     "--log-level",
     type=click.Choice(LOG_LEVELS),
@@ -146,6 +148,7 @@ def worker(
     poll: str | None,
     hold: str,
     resumes_max: int,
+    metrics: tuple[str, int] | None,
     log_level: str | None,
     log_format: str,
 ) -> None:
@@ -168,11 +171,16 @@ def worker(
             resumes_max=resumes_max,
         )
         configure_logging(log_level, log_format)
-        asyncio.run(_run_worker(url, graphs, options, settings))
+        asyncio.run(_run_worker(url, graphs, options, settings, metrics=metrics))
 
 
 async def _run_worker(
-    url: str, graphs: Sequence[Program], options: WorkerOptions, settings: Mapping[str, Any]
+    url: str,
+    graphs: Sequence[Program],
+    options: WorkerOptions,
+    settings: Mapping[str, Any],
+    *,
+    metrics: tuple[str, int] | None,
 ) -> None:
     stop_requested = asyncio.Event()
     with _handle_signals(stop_requested.set):
@@ -188,7 +196,8 @@ async def _run_worker(
                 say(f"worker {working.id} runs {names} on {url}", err=True)
             else:  # the worker has logged why
                 say(f"worker waits until it can use {url}", err=True)
-            broken = await _wait_for_stop(working, stop_requested)
+            async with serve_metrics(holdfast, working, metrics):
+                broken = await _wait_for_stop(working, stop_requested)
             await _stop_worker(working, drain_seconds=options.drain_seconds)
             _exit_soon(0 if broken is None else 1)
             sys.stdout.flush()
