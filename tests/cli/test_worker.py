@@ -268,7 +268,8 @@ async def test_it_shows_logs_from_the_level_that_it_is_given(
 ) -> None:
     told = await chatty_output(hf, folder, "--log-level", level, "--log-format", "json")
     logs = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
-    always, in_run = {"time", "level", "logger", "message"}, {"run", "tenant", "trace_id", "span_id"}
+    always = {"time", "level", "logger", "message"}
+    in_run = {"run", "tenant", "trace_id", "span_id"}
     assert all(set(log) - {"node"} in (always, always | in_run) for log in logs)
     assert {log["run"] for log in logs if log["logger"] == "shop.flow"} <= {"doc-42"}
     assert next(log for log in logs if log["level"] == "error")["logger"] == "holdfast.worker"
