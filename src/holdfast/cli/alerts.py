@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
+from pathlib import Path
 
 import click
 
@@ -25,4 +25,5 @@ def alerts(system: str) -> None:
     Those for Prometheus use the metrics of `holdfast serve` and `holdfast worker --metrics`. Those
     for CloudWatch use the metrics of the DynamoDB table, and JSON logs (--log-format json).
     """
-    click.echo((files("holdfast.cli") / "alert_rules" / _RULES[system]).read_text(), nl=False)
+    file = Path(__file__).parent / "alert_rules" / _RULES[system]
+    click.echo(file.read_text(encoding="utf-8"), nl=False)

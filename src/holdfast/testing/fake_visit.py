@@ -17,6 +17,7 @@ from holdfast.engine.effects.begun_requests import BegunRequests
 from holdfast.engine.effects.call_host import Ambiguous, CallRequest
 from holdfast.engine.effects.call_ids import CallIds
 from holdfast.engine.effects.charges import CallPrice
+from holdfast.engine.effects.model_usage import ModelUsageCounter
 from holdfast.engine.effects.token_estimates import TokenEstimates
 from holdfast.engine.execution.node_threads import NodeThreads
 from holdfast.engine.execution.visit import Visit
@@ -403,6 +404,7 @@ class FakeCallHost:
         self.resources: Any = SimpleNamespace(
             models=visit.provided.models,
             quotas={},
+            model_usage=ModelUsageCounter(),
             token_estimates=TokenEstimates(),
             shared_answers=_UnsharedAnswers(),
         )
