@@ -24,6 +24,8 @@ from holdfast.errors import InvalidRequest
 from holdfast.integrations.offline import Offline
 from holdfast.integrations.telemetry import OpenTelemetry
 from holdfast.model.invocation import ToolCall
+from holdfast.server.metrics import ServerMetrics
+from holdfast.server.request_log import RequestLog
 
 GO = signal("go", str)
 
@@ -285,6 +287,40 @@ async def test_the_callers_trace_is_linked_and_clients_nest_in_the_call(tmp_path
     assert parent_of(traced.named("GET")) == id_of(call)
     assert parent_of(traced.named("mine")) == id_of(traced.named("node work"))
     assert trace.get_current_span() is trace.INVALID_SPAN
+
+
+@pytest.mark.parametrize("number", [8, 9, 10])
+async def test_a_start_with_all_labels_does_not_fail_for_its_trace(
+    tmp_path: Path, number: int
+) -> None:
+    graph, traced = asking_graph(), Traced(url_of(tmp_path))
+    given = {f"label-{each}": "x" for each in range(number)}
+    async with traced.hf as hf:
+        with traced.provider.get_tracer("client").start_as_current_span("request"):
+            run = await hf.start(graph, Ask("?"), labels=given)
+            with pytest.raises(InvalidRequest, match="labels must be"):
+                await hf.start(graph, Ask("?"), labels=["x"])  # type: ignore[arg-type]
+        assert ("traceparent" in (await run.get()).labels) is (number < 9)
+
+
+async def test_the_trace_of_a_request_to_the_server_is_linked(tmp_path: Path) -> None:
+    graph = Graph("quick", Ask)
+
+    @graph.node
+    async def work(state: Ask) -> Ask:
+        return state
+
+    traced = Traced(url_of(tmp_path))
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await (await traced.hf.start(graph, Ask("?"), id="r-1")).result()
+
+    async with traced.hf as hf, hf.worker([graph]):
+        headers = [(b"traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")]
+        scope = {"type": "http", "method": "POST", "headers": headers}
+        await RequestLog(app, ServerMetrics(hf))(scope, None, None)
+    (link,) = traced.named("invoke_workflow quick").links
+    assert f"{link.context.trace_id:032x}" == "0af7651916cd43dd8448eb211c80319c"
 
 
 async def test_a_run_that_stays_in_memory_has_spans(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from holdfast.display import get_logger
 from holdfast.engine.kernel.telemetry import RunSpan, SpanValue
 from holdfast.errors import InvalidRequest
 from holdfast.log_context import REQUEST_SCOPE, RunScope, derived_span_id, derived_trace_id
+from holdfast.model.names import LABELS_MAX
 
 __all__ = ["OpenTelemetry"]
 
@@ -89,15 +90,22 @@ class OpenTelemetry:
             otel_context.detach(token)
 
     def labels(self, given: Mapping[str, str] | None) -> Mapping[str, str] | None:
-        """Return the labels of a new run, with the caller's ``traceparent`` if there is one."""
+        """Return the labels of a new run, with the caller's ``traceparent`` if there is one.
+
+        A run that has no room for another label keeps its own: telemetry never fails a start.
+        """
         carrier: dict[str, str] = {}
         _PROPAGATOR.inject(carrier)
         request = REQUEST_SCOPE.get()
         if not carrier and request is not None and request.traceparent:
             carrier = {_TRACEPARENT: request.traceparent}
-        if _TRACEPARENT not in carrier or (given is not None and _TRACEPARENT in given):
+        labels = {} if given is None else given
+        if _TRACEPARENT not in carrier or not isinstance(labels, Mapping):
+            return given  # what is no mapping is refused with the other arguments
+        # The pool becomes a label, too.
+        if _TRACEPARENT in labels or len(labels) + 1 >= LABELS_MAX:
             return given
-        return {**(given or {}), _TRACEPARENT: carrier[_TRACEPARENT]}
+        return {**labels, _TRACEPARENT: carrier[_TRACEPARENT]}
 
     def _emit(self, span: RunSpan) -> None:
         if self._tracer is None:
