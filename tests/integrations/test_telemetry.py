@@ -376,7 +376,7 @@ def test_a_killed_process_and_its_successor_emit_recorded_work_once(tmp_path: Pa
     spans = [json.loads(line) for line in log.read_text().splitlines()]
     assert sorted(span["name"] for span in spans) == [
         "execute_tool fetch",
-        "execute_tool slow",
+        "execute_tool late",
         "invoke_workflow crash",
         "node first",
         "node second",

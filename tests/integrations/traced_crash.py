@@ -39,10 +39,8 @@ async def fetch() -> str:
     return "fetched"
 
 
-async def slow() -> str:
-    if MODE == "die":
-        os.kill(os.getpid(), signal.SIGKILL)
-    return "slow"
+async def late() -> str:
+    return "late"
 
 
 graph = Graph("crash", State)
@@ -55,7 +53,10 @@ async def first(state: State, ctx: Context) -> State:
 
 @graph.node
 async def second(state: State, ctx: Context) -> State:
-    return replace(state, text=await ctx.call(slow))
+    text = await ctx.call(late)
+    if MODE == "die":  # the call is made, and its record is not durable yet
+        os.kill(os.getpid(), signal.SIGKILL)
+    return replace(state, text=text)
 
 
 graph.route(first, second)
