@@ -12,6 +12,7 @@ from holdfast.engine.execution.blocking_context import BlockingChild, BlockingCo
 from holdfast.engine.execution.conditions import ChildCondition
 from holdfast.engine.execution.context import Child, Context
 from holdfast.engine.history.run_stream import RunStream
+from holdfast.engine.kernel.telemetry import RunSpan, SpanKind, SpanValue, Telemetry
 from holdfast.engine.worker.health import WorkerHealth
 from holdfast.engine.worker.options import WorkerKeywords, WorkerOptions
 from holdfast.engine.worker.worker import Worker
@@ -31,7 +32,7 @@ from holdfast.graph.node import Reference
 from holdfast.graph.node_decorator import NodeDecorator
 from holdfast.graph.tool import UNKNOWN, VOID, Done, ProbeFinding, ProbeVerdict, Tool, done, tool
 from holdfast.handle import RunHandle
-from holdfast.log_context import RunLogFilter
+from holdfast.log_context import RunLogFilter, RunScope
 from holdfast.model.arguments import Recording
 from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.conditions import Timer, WaitAnswer, timer
@@ -137,16 +138,21 @@ __all__ = [
     "RunHook",
     "RunLogFilter",
     "RunPage",
+    "RunScope",
+    "RunSpan",
     "RunStream",
     "Saved",
     "SessionQueueEntry",
     "SetAsideSignal",
     "SignalName",
     "SignalReceipt",
+    "SpanKind",
+    "SpanValue",
     "Spending",
     "Status",
     "StopReason",
     "SweepProgress",
+    "Telemetry",
     "TextPiece",
     "Timer",
     "Tool",

@@ -99,7 +99,7 @@ class OpenTelemetry:
         request = REQUEST_SCOPE.get()
         if not carrier and request is not None and request.traceparent:
             carrier = {_TRACEPARENT: request.traceparent}
-        labels = {} if given is None else given
+        labels: Mapping[str, str] = {} if given is None else given
         if _TRACEPARENT not in carrier or not isinstance(labels, Mapping):
             return given  # what is no mapping is refused with the other arguments
         # The pool becomes a label, too.

@@ -20,6 +20,7 @@ SpanKind: TypeAlias = Literal["invoke_workflow", "node", "invoke_agent", "execut
 """What was done; all but ``node`` are operations of the GenAI conventions."""
 
 SpanValue: TypeAlias = str | int | float | bool
+"""The value of an attribute of a span."""
 
 
 class RunSpan(msgspec.Struct, frozen=True, kw_only=True):
