@@ -36,6 +36,7 @@ MODULES = {
     "holdfast.integrations.openai": "Models with OpenAI's interface",
     "holdfast.integrations.offline": "Scripted models",
     "holdfast.integrations.prompt_counter": "Counting tokens",
+    "holdfast.integrations.telemetry": "Traces",
     "holdfast.storage": "Storage",
     "holdfast.clock": "Clock",
 }

@@ -58,7 +58,8 @@ def test_every_log_of_ours_escapes_what_it_shows() -> None:
     assert bare == []
 
 
-# Lines about a worker, a graph, a file, a folder or a bucket. That of a damaged item names its key,
+# Lines about a worker, a graph, a request, a span, a file, a folder or a bucket. That of a damaged
+# item names its key,
 # in which the tenant and the run stand.
 LOGS_OF_NO_RUN = {
     "engine/client/wait_warnings.py": {"warn_about_waits"},
@@ -68,8 +69,11 @@ LOGS_OF_NO_RUN = {
     "engine/worker/loop_watchdog.py": {"_log_blocked", "_log_unblocked"},
     "engine/worker/reaper.py": {"_run_turn"},
     "engine/worker/worker.py": {"_repeat"},
+    "integrations/telemetry.py": {"emit"},
     "server/bulk_runner.py": {"_carry_out", "_work"},
+    "server/metrics.py": {"refresh"},
     "server/problems.py": {"problem_of", "_problem_of_ours"},
+    "server/request_log.py": {"_finish"},
     "server/token_keys.py": {"_fetch"},
     "storage/backups/restore.py": {"_recover_restore"},
     "storage/damage_log.py": {"record"},

@@ -13,6 +13,7 @@ from holdfast.engine.execution.blocking_context import BlockingChild, BlockingCo
 from holdfast.engine.execution.conditions import ChildCondition
 from holdfast.engine.execution.context import Child, Context
 from holdfast.engine.history.run_stream import RunStream
+from holdfast.engine.kernel.telemetry import RunSpan, SpanKind, SpanValue, Telemetry
 from holdfast.engine.worker.health import WorkerHealth
 from holdfast.engine.worker.options import WorkerKeywords, WorkerOptions
 from holdfast.engine.worker.worker import Worker
@@ -32,6 +33,7 @@ from holdfast.graph.node import Reference
 from holdfast.graph.node_decorator import NodeDecorator
 from holdfast.graph.tool import UNKNOWN, VOID, Done, ProbeFinding, ProbeVerdict, Tool, done, tool
 from holdfast.handle import RunHandle
+from holdfast.log_context import RunLogFilter, RunScope
 from holdfast.model.api_key import ApiKey, KeyRole, NewKey
 from holdfast.model.arguments import Recording
 from holdfast.model.budget import Budget, BudgetLimits
@@ -140,17 +142,23 @@ __all__ = [
     "RunFilter",
     "RunHandle",
     "RunHook",
+    "RunLogFilter",
     "RunPage",
+    "RunScope",
+    "RunSpan",
     "RunStream",
     "Saved",
     "SessionQueueEntry",
     "SetAsideSignal",
     "SignalName",
     "SignalReceipt",
+    "SpanKind",
+    "SpanValue",
     "Spending",
     "Status",
     "StopReason",
     "SweepProgress",
+    "Telemetry",
     "TextPiece",
     "Timer",
     "Tool",

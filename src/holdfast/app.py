@@ -24,6 +24,7 @@ from holdfast.engine.effects.savings import Saved
 from holdfast.engine.history import lists
 from holdfast.engine.history.views import queue_entry_of
 from holdfast.engine.kernel.kernel import Kernel
+from holdfast.engine.kernel.telemetry import Telemetry
 from holdfast.engine.runs import ambiguity, session_queue, starting
 from holdfast.engine.runs.argument_checks import (
     check_program,
@@ -98,6 +99,7 @@ class Holdfast:
         record: Recording = "fitting",
         redact: Redact | None = None,
         hooks: Hooks | None = None,
+        telemetry: Telemetry | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
         store: Store | None = None,
@@ -115,6 +117,7 @@ class Holdfast:
         `Recording`. Before they are written, values under names such as ``password`` are replaced.
         Then ``redact`` gets them as plain values and returns what is written, None for nothing.
         ``hooks`` are called after a run paused, failed or ended in this process; see `Hooks`.
+        ``telemetry`` gets the spans of runs, such as `holdfast.integrations.telemetry` has one.
 
         Raises:
             InvalidUrl: the address cannot be understood.
@@ -128,7 +131,12 @@ class Holdfast:
         clock = clock or SystemClock()
         self._store = store or open_store(url, clock=clock)
         self._kernel = Kernel(
-            self._store, clock, ids or SystemIds(clock), user_key, limits=validated_limits(limits)
+            self._store,
+            clock,
+            ids or SystemIds(clock),
+            user_key,
+            limits=validated_limits(limits),
+            telemetry=telemetry,
         )
         self._resources = Resources(self._kernel, models, quotas, tasks, recorder=recorder)
         self._keys = ApiKeys(self._kernel)
@@ -216,6 +224,8 @@ class Holdfast:
             SessionBusy: another run of the session goes on, and ``on_busy`` is ``reject``.
         """
         check_program(graph)
+        if self._kernel.telemetry is not None:
+            labels = self._kernel.telemetry.labels(labels)
         asked = starting.StartRequest(
             run=self._key(self._kernel.ids.new() if id is None else id, tenant),
             user=validated_user(user),

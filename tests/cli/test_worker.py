@@ -247,7 +247,9 @@ async def test_it_shows_failed_attempts_and_the_logs_of_the_users_modules(
 ) -> None:
     told = await chatty_output(hf, folder)
     lines = told.splitlines()
-    assert re.match(rf"{TIME} INFO shop\.flow: is working \\x1b\[2J$", lines[0]), lines[0]
+    origin = r"\[run doc-42 of tenant default, node work\]"
+    expected = rf"{TIME} INFO shop\.flow {origin}: is working \\x1b\[2J$"
+    assert re.match(expected, lines[0]), lines[0]
     assert "details" not in told
     assert "request" not in told
     node = "run doc-42 of tenant default: node 'work' of graph 'chatty' failed in attempt 1 of 2"
@@ -266,7 +268,10 @@ async def test_it_shows_logs_from_the_level_that_it_is_given(
 ) -> None:
     told = await chatty_output(hf, folder, "--log-level", level, "--log-format", "json")
     logs = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
-    assert all(set(log) == {"time", "level", "logger", "message"} for log in logs)
+    always = {"time", "level", "logger", "message"}
+    in_run = {"run", "tenant", "trace_id", "span_id"}
+    assert all(set(log) - {"node"} in (always, always | in_run) for log in logs)
+    assert {log["run"] for log in logs if log["logger"] == "shop.flow"} <= {"doc-42"}
     assert next(log for log in logs if log["level"] == "error")["logger"] == "holdfast.worker"
     for word in ("details", "is working", "WARN"):
         found = [log for log in logs if word in log["message"] or word.lower() in log["level"]]

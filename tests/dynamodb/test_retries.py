@@ -85,6 +85,16 @@ async def test_a_busy_service_is_asked_again(
     assert len(clock.slept) == 3
 
 
+async def test_each_retry_is_reported_with_the_code_of_its_error(
+    other: DynamoEngine, open_engine: Open, stub: Stub
+) -> None:
+    codes: list[str] = []
+    engine = open_engine(on_retry=codes.append)
+    stub.plan("PutItem", say(fault("ThrottlingException")), drop)
+    await engine.perform(PUT)
+    assert codes == ["throttled", "endpoint_unreachable"]
+
+
 @pytest.mark.parametrize("busy", BUSY_TRANSACTION)
 async def test_a_transaction_in_anothers_way_is_asked_again(
     engine: DynamoEngine, stub: Stub, busy: Said

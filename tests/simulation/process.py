@@ -37,7 +37,9 @@ _LOST_WITH_ITS_SENDER = 0.5
 class _NoMeter(Meter):
     """Counts nothing: operations of a world that is not metered cost nothing."""
 
-    def record(self, purpose: str, operation: str, units: Units) -> None: ...
+    def record(
+        self, purpose: str, operation: str, units: Units, *, began: float | None = None
+    ) -> None: ...
 
 
 class _Ids(SeededIds):

@@ -16,6 +16,12 @@ from holdfast.cli.lazy_group import LazyCommand, LazyGroup
 __all__ = ["COMMANDS", "main"]
 
 
+def _load_alerts() -> click.Command:
+    from holdfast.cli.alerts import alerts
+
+    return alerts
+
+
 def _load_completion() -> click.Command:
     from holdfast.cli.completion import completion
 
@@ -65,6 +71,7 @@ def _load_worker() -> click.Command:
 
 
 COMMANDS = {
+    "alerts": LazyCommand(_load_alerts, "Print alert rules for Prometheus or CloudWatch."),
     "completion": LazyCommand(_load_completion, "Print the script that completes commands."),
     "dev": LazyCommand(_load_dev, "Serve on this machine, and start again when code changes."),
     "init": LazyCommand(_load_init, "Write one file with a workflow that works."),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from typing import cast
 
 import click
 
 from holdfast.cli.text import compact, utc_of_ms
 from holdfast.display import printable
+from holdfast.log_context import log_fields
 
 __all__ = ["LOG_FORMATS", "LOG_LEVELS", "configure_logging"]
 
@@ -46,7 +48,8 @@ class _TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)
-        head = f"{utc_of_ms(round(record.created * 1000))} {record.levelname} {record.name}"
+        time = utc_of_ms(round(record.created * 1000))
+        head = f"{time} {record.levelname} {record.name}{_origin(record)}"
         return "\n".join(map(printable, f"{head}: {text}".split("\n")))
 
 
@@ -60,6 +63,8 @@ class _JsonFormatter(logging.Formatter):
                 "level": record.levelname.lower(),
                 "logger": record.name,
                 "message": super().format(record),
+                **log_fields(),
+                **_own_fields(record),
             }
         )
 
@@ -77,3 +82,19 @@ class _ColorFormatter(logging.Formatter):
 
 _COLORS = {"DEBUG": "bright_black", "INFO": "green", "WARNING": "yellow", "ERROR": "red"}
 _FORMATTERS = {"color": _ColorFormatter, "json": _JsonFormatter, "text": _TextFormatter}
+
+
+def _origin(record: logging.LogRecord) -> str:
+    """Return the run and the node of a line of the user's code: our own lines name them."""
+    fields = {} if record.name.partition(".")[0] == "holdfast" else log_fields()
+    if "run" not in fields:
+        return ""
+    node = f", node {fields['node']}" if "node" in fields else ""
+    return f" [run {fields['run']} of tenant {fields['tenant']}{node}]"
+
+
+def _own_fields(record: logging.LogRecord) -> dict[str, object]:
+    """Return the fields that a record of the server has, such as the status of a request."""
+    fields: object = getattr(record, "fields", None)
+    is_ours = record.name.partition(".")[0] == "holdfast" and isinstance(fields, dict)
+    return cast("dict[str, object]", fields) if is_ours else {}

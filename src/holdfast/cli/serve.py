@@ -155,9 +155,7 @@ async def _serve(serving: Serving, on: socket) -> None:
     stop_requested = asyncio.Event()
     with handle_signals(stop_requested.set, who="server"):
         address = address_of(on)
-        async with listen(
-            on, serving.options, requests_seconds_max=_REQUESTS_SECONDS
-        ) as listener:
+        async with listen(on, serving.options, requests_seconds_max=_REQUESTS_SECONDS) as listener:
             hf = await open_when_usable(
                 serving.url, serving.settings.holdfast, stop_requested=stop_requested, who="server"
             )

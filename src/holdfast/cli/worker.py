@@ -11,6 +11,7 @@ import click
 from holdfast.cli.failures import show_errors
 from holdfast.cli.lifetime import exit_soon, handle_signals, open_when_usable
 from holdfast.cli.logs import configure_logging
+from holdfast.cli.metrics_page import metrics_option, serve_metrics
 from holdfast.cli.opening import common_options
 from holdfast.cli.parameters import example
 from holdfast.cli.targets import FORMS, load_graphs
@@ -51,11 +52,13 @@ _EPILOG = (
 @click.argument("targets", nargs=-1, required=True, metavar="TARGET...")
 @common_options
 @worker_options
+@metrics_option
 @log_options
 def worker(
     targets: Sequence[str],
     url: str,
     settings: WorkerSettings,
+    metrics: tuple[str, int] | None,
     log_level: str | None,
     log_format: str,
 ) -> None:
@@ -63,10 +66,15 @@ def worker(
     with show_errors():
         graphs = load_graphs(targets)
         configure_logging(log_level, log_format)
-        asyncio.run(_run_worker(url, graphs, settings))
+        asyncio.run(_run_worker(url, graphs, settings, metrics))
 
 
-async def _run_worker(url: str, graphs: Sequence[Program], settings: WorkerSettings) -> None:
+async def _run_worker(
+    url: str,
+    graphs: Sequence[Program],
+    settings: WorkerSettings,
+    metrics: tuple[str, int] | None,
+) -> None:
     stop_requested = asyncio.Event()
     with handle_signals(stop_requested.set, who="worker"):
         opened = await open_when_usable(
@@ -83,7 +91,8 @@ async def _run_worker(url: str, graphs: Sequence[Program], settings: WorkerSetti
                 say(f"worker {working.id} runs {names} on {url}", err=True)
             else:  # the worker has logged why
                 say(f"worker waits until it can use {url}", err=True)
-            broken = await _wait_for_stop(working, stop_requested)
+            async with serve_metrics(holdfast, working, metrics):
+                broken = await _wait_for_stop(working, stop_requested)
             await _stop_worker(working, drain_seconds=settings.options.drain_seconds)
             exit_soon(0 if broken is None else 1)
             sys.stdout.flush()

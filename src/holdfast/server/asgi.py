@@ -10,6 +10,7 @@ import msgspec
 from litestar import Litestar
 from litestar.config.cors import CORSConfig
 from litestar.di import Provide
+from litestar.handlers import BaseRouteHandler
 from litestar.types import Scope
 
 from holdfast.app import Holdfast
@@ -23,10 +24,11 @@ from holdfast.server.openapi import api_description
 from holdfast.server.options import ServerOptions
 from holdfast.server.problems import problem_of
 from holdfast.server.request_checks import check_request
+from holdfast.server.request_log import RequestLog, note_caller, note_route
 from holdfast.server.roles import check_roles
 from holdfast.server.routes import HANDLERS
 from holdfast.server.routing import described_routes, options_handlers
-from holdfast.server.services import OPENED, Services
+from holdfast.server.services import OPENED, Connection, Services
 
 __all__ = ["ServerApp", "asgi"]
 
@@ -58,14 +60,14 @@ class ServerApp:
         described = api_description(described_routes(HANDLERS))
         services.api_description = msgspec.json.encode(described)
         check_roles(self.litestar.routes)
-        self._gate = Gate(self.litestar, services.options)
+        self._app = RequestLog(Gate(self.litestar, services.options), services.metrics)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["method"] == "HEAD":
             scope, send = {**scope, "method": "GET"}, _without_body(send)
         scope[OPENED] = []  # shared by copies of the scope
         try:
-            await self._gate(scope, receive, send)
+            await self._app(scope, receive, send)
         finally:
             self.services.release(scope)
 
@@ -84,6 +86,8 @@ class ServerApp:
                 working = self.services.hf.worker(self.services.graphs, options=options)
                 await stack.enter_async_context(working)
                 self.worker = working
+                self.services.metrics.watch(working)
+            await stack.enter_async_context(self.services.metrics.refreshing())
             yield
 
 
@@ -94,6 +98,13 @@ def _litestar(services: Services, run: Any) -> Litestar:
     def give_services() -> Services:
         return services
 
+    async def admit(connection: Connection, handler: BaseRouteHandler) -> None:
+        # One guard, because Litestar copies the handler for each.
+        note_route(connection)
+        await services.authorize(connection, handler)
+        note_caller(connection)
+        check_request(connection, handler)
+
     return Litestar(
         [*options_handlers(described_routes(HANDLERS)), *HANDLERS],
         dependencies={
@@ -102,7 +113,7 @@ def _litestar(services: Services, run: Any) -> Litestar:
         },
         cors_config=_cors(services.options),
         exception_handlers={Exception: problem_of},
-        guards=[services.authorize, check_request],
+        guards=[admit],
         lifespan=[run],
         logging_config=None,
         opt={"services": services},

@@ -148,6 +148,8 @@ class ServerOptions:
     """The rate of requests without valid credentials from one address."""
     requests_at_once_max: int = 1000
     """How many requests and streams of one caller may be open at once."""
+    metrics_token: str | None = field(default=None, repr=False)
+    """A bearer token that may read ``/metrics``, and nothing else."""
     body_bytes_max: int = 4 * 1024 * 1024
     """The limit on the body of a request."""
     body_seconds: float = 30.0

@@ -15,7 +15,7 @@ __all__ = ["check_request"]
 _JSON = "application/json"
 
 
-async def check_request(
+def check_request(
     connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler
 ) -> None:
     """Check the names of the query parameters and the type of the body.

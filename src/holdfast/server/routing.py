@@ -123,6 +123,7 @@ def route(
     returns: Any = None,
     open: bool = False,
     media_type: str = MediaType.JSON,
+    token: str = "",
     **options: Any,
 ) -> Callable[[Callable[..., Any]], HTTPRouteHandler]:
     """Make a handler of a function. Its first docstring line is the summary in the API.

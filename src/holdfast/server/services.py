@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import MutableMapping
 from typing import Any, TypeAlias, cast
 
@@ -24,10 +25,11 @@ from holdfast.model.program import Program
 from holdfast.server.bulk_runner import BulkRunner
 from holdfast.server.caller import Identity, Requester
 from holdfast.server.credentials import Credentials
+from holdfast.server.metrics import ServerMetrics
 from holdfast.server.options import ServerOptions
 from holdfast.server.roles import includes, role_of
 
-__all__ = ["OPENED", "Services", "ServicesOf"]
+__all__ = ["OPENED", "Connection", "Services", "ServicesOf"]
 
 Connection = ASGIConnection[Any, Any, Any, Any]
 
@@ -51,6 +53,8 @@ class Services:
         self.api_description = b""
         """The OpenAPI document of this server, in JSON."""
         self._credentials = Credentials(hf, options)
+        fleet: Any = getattr(hf, "fleet", None)
+        self.metrics = ServerMetrics(hf, overview=None if fleet is None else fleet.overview)
 
     def graph(self, name: str) -> Program:
         """Return the newest version of a graph that this server has.
@@ -73,7 +77,7 @@ class Services:
             TooManyRequests: the caller sends too many requests.
         """
         needed = role_of(handler)
-        if needed == "public":
+        if needed == "public" or self._has_metrics_token(connection, handler):
             return
         identity = await self._identify(connection)
         if not includes(identity.role, needed):
@@ -101,6 +105,13 @@ class Services:
         except (Unauthenticated, StoreError):
             return False
         return True
+
+    def _has_metrics_token(self, connection: Connection, handler: BaseRouteHandler) -> bool:
+        expected = self.options.metrics_token
+        if expected is None or handler.opt.get("token") != "metrics":
+            return False
+        given = connection.headers.get("authorization", "")
+        return hmac.compare_digest(given.encode(), f"Bearer {expected}".encode())
 
     async def _identify(self, connection: Connection) -> Identity:
         if not self.options.authentication:

@@ -5,8 +5,9 @@ from holdfast.storage.backups.copies import CopyReport
 from holdfast.storage.backups.restore import restore_store
 from holdfast.storage.blobs import BlobEntry, BlobPage, BlobRef, Blobs
 from holdfast.storage.item import Item
+from holdfast.storage.latency import Histogram
 from holdfast.storage.layout import LAYOUT, Index, Key, Layout
-from holdfast.storage.meter import Meter, MeterRow, Report
+from holdfast.storage.meter import Meter, MeterRow, Report, StoreFailure
 from holdfast.storage.open import Store, cloudformation_template, open, terraform_definition
 from holdfast.storage.operations import LATEST, Change, ChangePage, Page, Returning
 from holdfast.storage.prices import PRICES, PRICES_2024_11, PRICES_BEFORE_2024_11, PriceList
@@ -55,6 +56,7 @@ __all__ = [
     "Equals",
     "From",
     "Greater",
+    "Histogram",
     "Index",
     "Item",
     "Key",
@@ -71,6 +73,7 @@ __all__ = [
     "Report",
     "Returning",
     "Store",
+    "StoreFailure",
     "Table",
     "TransactionWrite",
     "Units",

@@ -23,6 +23,7 @@ import msgspec
 from holdfast.errors import (
     BlobDamaged,
     BlobNotFound,
+    HoldfastError,
     InvalidBlobKey,
     InvalidItem,
     InvalidQuery,
@@ -231,13 +232,14 @@ class Blobs:
             _validate_folder_prefix(prefix)
         ref = await _make_ref(data, key, prefix)
         units = Units(blob_gets=1) if key is None else NO_UNITS
+        began = self._meter.now()
         stored = key is None and await self._call_engine(
             self._engine.confirm_stored, ref.key, ref.size, ref.sha256
         )
         if not stored:
             await self._call_engine(self._engine.write, ref.key, data, ref.sha256)
             units += Units(blob_puts=_put_requests(ref.size), blob_bytes=ref.size)
-        self._meter_operation("blob_put", units)
+        self._meter_operation("blob_put", units, began)
         return ref
 
     async def get(self, ref: BlobRef) -> bytes:
@@ -248,9 +250,10 @@ class Blobs:
             BlobDamaged: its size or hash differs from the reference.
         """
         _validate_ref(ref)
+        began = self._meter.now()
         content = await self._call_engine(self._engine.read, ref.key, ref.size)
         got = len(content.data or b"") if content else 0
-        self._meter_operation("blob_get", Units(blob_gets=1, blob_bytes=got))
+        self._meter_operation("blob_get", Units(blob_gets=1, blob_bytes=got), began)
         if content is None:
             raise BlobNotFound(f"there is no blob {ref.key!r}", key=ref.key)
         if content.data is None:
@@ -266,8 +269,9 @@ class Blobs:
         Raises:
             InvalidBlobKey: no blob can have this key.
         """
+        began = self._meter.now()
         await self._call_engine(self._engine.delete, validate_blob_key(key))
-        self._meter_operation("blob_delete", NO_UNITS)
+        self._meter_operation("blob_delete", NO_UNITS, began)
 
     async def delete_all(self, prefix: str) -> int:
         """Delete all blobs below a prefix, one after the other; return how many there were.
@@ -277,9 +281,11 @@ class Blobs:
         Raises:
             InvalidBlobKey: this is not such a prefix.
         """
+        began = self._meter.now()
         deleted = await self._call_engine(self._engine.delete_all, _validate_folder_prefix(prefix))
         # Deletes are free. Finding the blobs costs one list for each thousand.
-        self._meter_operation("blob_delete", Units(blob_puts=max(1, -(-deleted // LIST_LIMIT_MAX))))
+        units = Units(blob_puts=max(1, -(-deleted // LIST_LIMIT_MAX)))
+        self._meter_operation("blob_delete", units, began)
         return deleted
 
     async def list(
@@ -298,10 +304,11 @@ class Blobs:
                 f"limit must be an integer from 1 to {LIST_LIMIT_MAX}, got {limit!r:.80}",
                 field="limit",
             )
+        began = self._meter.now()
         page = await self._call_engine(
             self._engine.list_page, _validate_prefix(prefix), _validate_after(after), limit
         )
-        self._meter_operation("blob_list", Units(blob_puts=1))
+        self._meter_operation("blob_list", Units(blob_puts=1), began)
         return page
 
     async def remove_leftovers(self, *, before_ms: int) -> int:
@@ -318,8 +325,9 @@ class Blobs:
                 f"before_ms must be a time in milliseconds since 1970, got {before_ms!r:.80}",
                 field="before_ms",
             )
+        began = self._meter.now()
         removed = await self._call_engine(self._engine.remove_leftovers, before_ms)
-        self._meter_operation("blob_tidy", NO_UNITS)
+        self._meter_operation("blob_tidy", NO_UNITS, began)
         return removed
 
     async def probe_exact_keys(self) -> bool:
@@ -342,10 +350,14 @@ class Blobs:
     async def _call_engine(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if self._before_call is not None:
             await self._before_call()
-        return await self._threads.run(call, *args, **kwargs)
+        try:
+            return await self._threads.run(call, *args, **kwargs)
+        except HoldfastError as error:
+            self._meter.record_failure("blob", error.code)
+            raise
 
-    def _meter_operation(self, operation: str, units: Units) -> None:
-        self._meter.record(self._purpose, operation, units)
+    def _meter_operation(self, operation: str, units: Units, began: float) -> None:
+        self._meter.record(self._purpose, operation, units, began=began)
 
 
 def validate_blob_key(key: str, *, field: str = "key") -> str:

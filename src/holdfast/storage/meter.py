@@ -1,4 +1,4 @@
-"""`Meter`: the cost of a store's operations, in capacity units and in dollars.
+"""`Meter`: the cost of a store's operations in units and dollars, their latency, and their errors.
 
 The engine supplies the units: DynamoDB reports them, and SQLite computes them by the same rules.
 So a test on a laptop predicts the cost of a month on DynamoDB.
@@ -7,13 +7,17 @@ So a test on a laptop predicts the cost of a month on DynamoDB.
 from __future__ import annotations
 
 import threading
+from collections import Counter
+from collections.abc import Callable
 
 import msgspec
 
+from holdfast.clock import SystemClock
+from holdfast.storage.latency import Histogram, HistogramCounter
 from holdfast.storage.prices import PRICES, PriceList
 from holdfast.storage.units import NO_UNITS, Units, sum_units
 
-__all__ = ["Meter", "MeterRow", "Report"]
+__all__ = ["Meter", "MeterRow", "Report", "StoreFailure"]
 
 HOURS_PER_MONTH = 730
 
@@ -25,6 +29,15 @@ class MeterRow(msgspec.Struct, frozen=True):
     operation: str
     calls: int
     units: Units
+
+
+class StoreFailure(msgspec.Struct, frozen=True):
+    """How often operations of one kind failed with one error."""
+
+    operation: str
+    code: str
+    """The code of the error, such as ``throttled``."""
+    times: int
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -79,10 +92,11 @@ class Report(msgspec.Struct, frozen=True):
 class _MeterSum:
     """Calls and units so far. Mutable, because it changes with every operation."""
 
-    __slots__ = ("_capacity", "_requests", "calls")
+    __slots__ = ("_capacity", "_requests", "calls", "latency")
 
     def __init__(self) -> None:
         self.calls = 0
+        self.latency = HistogramCounter()
         self._capacity = [0.0, 0.0, 0.0, 0.0]
         self._requests = [0, 0, 0]
 
@@ -105,19 +119,63 @@ class _MeterSum:
 
 
 class Meter:
-    """Counts units by purpose and by operation; safe in threads."""
+    """Counts units by purpose and by operation, latencies and errors; safe in threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] | None = None) -> None:
+        """``now`` returns seconds that never decrease: the latency is a difference of two."""
+        self.now = now or SystemClock().monotonic
         self._lock = threading.Lock()
         self._sums: dict[tuple[str, str], _MeterSum] = {}
+        self._failures: Counter[tuple[str, str]] = Counter()
+        self._retries: Counter[str] = Counter()
 
-    def record(self, purpose: str, operation: str, units: Units) -> None:
-        """Count one operation."""
+    def record(
+        self, purpose: str, operation: str, units: Units, *, began: float | None = None
+    ) -> None:
+        """Count one operation; ``began`` is when it began, by the meter's own clock."""
+        seconds = None if began is None else self.now() - began
         with self._lock:
             sum_ = self._sums.get((purpose, operation))
             if sum_ is None:
                 sum_ = self._sums[purpose, operation] = _MeterSum()
             sum_.add(units)
+            if seconds is not None:
+                sum_.latency.add(seconds)
+
+    def record_failure(self, operation: str, code: str) -> None:
+        """Count an error of an operation."""
+        with self._lock:
+            self._failures[operation, code] += 1
+
+    def record_retry(self, code: str) -> None:
+        """Count a request that is sent again after this error, inside of one operation."""
+        with self._lock:
+            self._retries[code] += 1
+
+    def latencies(self) -> dict[str, Histogram]:
+        """Return how long the operations took, by their kind."""
+        with self._lock:
+            found = [(name[1], sum_.latency.histogram) for name, sum_ in self._sums.items()]
+        sums: dict[str, Histogram] = {}
+        for operation, histogram in sorted(found, key=lambda pair: pair[0]):
+            known = sums.get(operation)
+            sums[operation] = histogram if known is None else known + histogram
+        return sums
+
+    def retries(self) -> dict[str, int]:
+        """Return how often requests were sent again, by the error; a throttle is ``throttled``."""
+        with self._lock:
+            return dict(self._retries)
+
+    def failures(self) -> tuple[StoreFailure, ...]:
+        """Return how often operations failed, by their kind and by the error.
+
+        A condition that does not hold counts as a failure of its write, though it is none of the
+        store: ``condition_failed`` and ``transaction_cancelled`` are part of normal work.
+        """
+        with self._lock:
+            found = sorted(self._failures.items())
+        return tuple(StoreFailure(*name, times) for name, times in found)
 
     def report(self, prices: PriceList = PRICES) -> Report:
         """Return the operations so far, with their cost by a price list."""
@@ -129,6 +187,8 @@ class Meter:
         """Set all counts to zero."""
         with self._lock:
             self._sums.clear()
+            self._failures.clear()
+            self._retries.clear()
 
 
 def cost_usd(units: Units, prices: PriceList) -> float:

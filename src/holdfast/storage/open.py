@@ -331,7 +331,7 @@ def _open_sqlite(address: _StoreAddress, clock: Clock, layout: Layout, *, make: 
         max_bytes=_parse_bytes(url, options, "max_bytes"),
         make=make,
     )
-    meter = Meter()
+    meter = Meter(clock.monotonic)
     return Store(engine, Blobs(blobs, meter), url=url, meter=meter)
 
 
@@ -339,10 +339,15 @@ def _open_dynamodb(address: _StoreAddress, clock: Clock, layout: Layout) -> Stor
     options = address.options
     aws = _import_aws(address.url)
     place = {"region": options.get("region"), "profile": options.get("profile")}
+    meter = Meter(clock.monotonic)
     engine = aws.DynamoEngine(
-        address.name, **place, endpoint=options.get("endpoint"), layout=layout, clock=clock
+        address.name,
+        **place,
+        endpoint=options.get("endpoint"),
+        layout=layout,
+        clock=clock,
+        on_retry=meter.record_retry,
     )
-    meter = Meter()
     if "bucket" not in options:
         return Store(engine, None, url=address.url, meter=meter)
     bucket = aws.S3Blobs(

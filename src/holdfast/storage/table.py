@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 from holdfast.errors import (
+    HoldfastError,
     InvalidKey,
     InvalidQuery,
     InvalidRequest,
@@ -22,9 +23,9 @@ from holdfast.storage.operations import (
     ChangePage,
     GetItem,
     GetItems,
+    Operation,
     Page,
     QueryItems,
-    Reply,
     Returning,
     TableEngine,
     TransactItems,
@@ -94,7 +95,7 @@ class Table:
         Raises:
             ItemDamaged: the item cannot be read.
         """
-        return self._unwrap("get", await self._engine.perform(GetItem(validate_key(key), eventual)))
+        return await self._perform("get", GetItem(validate_key(key), eventual))
 
     async def get_many(self, keys: Iterable[Key], *, eventual: bool = False) -> list[Item | None]:
         """Return the items in the order of the keys, with None for a key without an item."""
@@ -104,7 +105,7 @@ class Table:
         distinct = tuple(dict.fromkeys(wanted))
         if not distinct:
             return []
-        items = self._unwrap("get_many", await self._engine.perform(GetItems(distinct, eventual)))
+        items = await self._perform("get_many", GetItems(distinct, eventual))
         found: dict[Key, Item | None] = dict(zip(distinct, items, strict=True))
         return [found[key] for key in wanted]
 
@@ -124,7 +125,7 @@ class Table:
             )
         validated = validate_write(write, self._engine.layout)
         self._check_not_empty(validated)
-        return self._unwrap("write", await self._engine.perform(WriteItem(validated, returning)))
+        return await self._perform("write", WriteItem(validated, returning))
 
     async def transact(self, writes: Sequence[TransactionWrite]) -> None:
         """Perform all of up to 100 writes and checks, or none. A transaction costs double.
@@ -137,7 +138,7 @@ class Table:
         """
         validated = validate_transaction(writes, self._engine.layout)
         self._check_not_empty(*validated)
-        self._unwrap("transact", await self._engine.perform(TransactItems(validated)))
+        await self._perform("transact", TransactItems(validated))
 
     async def write_many(self, writes: Iterable[Put | Delete]) -> None:
         """Perform writes without conditions one by one, in few requests.
@@ -147,7 +148,7 @@ class Table:
         validated = validate_batch(writes, self._engine.layout)
         self._check_not_empty(*validated)
         if validated:
-            self._unwrap("write_many", await self._engine.perform(WriteItems(validated)))
+            await self._perform("write_many", WriteItems(validated))
 
     async def query(
         self,
@@ -184,7 +185,7 @@ class Table:
             forward=forward,
             eventual=eventual or chosen is not None,
         )
-        page: Page = self._unwrap("query", await self._engine.perform(query))
+        page: Page = await self._perform("query", query)
         for error in page.damaged:
             self._damage.record(error)
         _check_cursor_advances(query, page)
@@ -237,9 +238,18 @@ class Table:
             for write in writes:
                 check_not_empty(write)
 
-    def _unwrap(self, name: str, reply: Reply) -> Any:
-        self._meter.record(self._purpose, name, reply.units)
+    async def _perform(self, name: str, operation: Operation) -> Any:
+        meter = self._meter
+        began = meter.now()
+        try:
+            reply = await self._engine.perform(operation)
+        except HoldfastError as error:
+            meter.record_failure(name, error.code)
+            raise
+        meter.record(self._purpose, name, reply.units, began=began)
         if reply.error is not None:
+            code = reply.error.code if isinstance(reply.error, HoldfastError) else "other"
+            meter.record_failure(name, code)
             if isinstance(reply.error, ItemDamaged):
                 self._damage.record(reply.error)
             raise reply.error

@@ -13,6 +13,7 @@ from holdfast.app import Holdfast as AsyncHoldfast
 from holdfast.clock import Clock, Ids
 from holdfast.engine.effects.argument_recorder import Redact
 from holdfast.engine.effects.savings import Saved
+from holdfast.engine.kernel.telemetry import Telemetry
 from holdfast.engine.runs.argument_checks import takes_run_filter
 from holdfast.engine.worker.options import WorkerKeywords, WorkerOptions
 from holdfast.model.arguments import Recording
@@ -61,6 +62,7 @@ class Holdfast:
         record: Recording = "fitting",
         redact: Redact | None = None,
         hooks: Hooks | None = None,
+        telemetry: Telemetry | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
         store: Store | None = None,
@@ -78,6 +80,7 @@ class Holdfast:
         `Recording`. Before they are written, values under names such as ``password`` are replaced.
         Then ``redact`` gets them as plain values and returns what is written, None for nothing.
         ``hooks`` are called after a run paused, failed or ended in this process; see `Hooks`.
+        ``telemetry`` gets the spans of runs, such as `holdfast.integrations.telemetry` has one.
 
         Raises:
             InvalidUrl: the address cannot be understood.
@@ -94,6 +97,7 @@ class Holdfast:
             record=record,
             redact=redact,
             hooks=hooks,
+            telemetry=telemetry,
             clock=clock,
             ids=ids,
             store=store,

@@ -14,9 +14,10 @@ import msgspec
 
 from holdfast.engine.effects.argument_recorder import ArgumentRecorder
 from holdfast.engine.effects.begun_requests import BegunRequests
-from holdfast.engine.effects.call_host import Ambiguous
+from holdfast.engine.effects.call_host import Ambiguous, CallRequest
 from holdfast.engine.effects.call_ids import CallIds
 from holdfast.engine.effects.charges import CallPrice
+from holdfast.engine.effects.model_usage import ModelUsageCounter
 from holdfast.engine.effects.token_estimates import TokenEstimates
 from holdfast.engine.execution.node_threads import NodeThreads
 from holdfast.engine.execution.visit import Visit
@@ -403,6 +404,7 @@ class FakeCallHost:
         self.resources: Any = SimpleNamespace(
             models=visit.provided.models,
             quotas={},
+            model_usage=ModelUsageCounter(),
             token_estimates=TokenEstimates(),
             shared_answers=_UnsharedAnswers(),
         )
@@ -423,6 +425,9 @@ class FakeCallHost:
         await self._visit.record(*events, durable=durable)
 
     async def persist_run(self) -> None:
+        return None
+
+    def report_attempt(self, call: str, request: CallRequest) -> None:
         return None
 
     def count_savings(self, spending: Spending) -> None:

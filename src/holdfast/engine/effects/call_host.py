@@ -24,7 +24,15 @@ from holdfast.model.spending import Spending
 from holdfast.model.wait import WaitKind
 from holdfast.records.keys import RunKey
 
-__all__ = ["Ambiguous", "CallHost", "CallPermits", "CallRequest", "CallWaits", "RecordsArguments"]
+__all__ = [
+    "Ambiguous",
+    "CallHost",
+    "CallPermits",
+    "CallRequest",
+    "CallWaits",
+    "RecordsArguments",
+    "ReportedAttempt",
+]
 
 
 class CallPermits(Protocol):
@@ -72,6 +80,18 @@ class RecordsArguments(Protocol):
         run: RunKey,
     ) -> Recorded | None:
         """Return the arguments of a call as its record holds them; None if it holds none."""
+        ...
+
+
+class ReportedAttempt(Protocol):
+    """An attempt of a call, for telemetry: it is reported when its outcome is recorded."""
+
+    def record(self, call: str, *, result: Any = None, error: str = "") -> None:
+        """Report the attempt, with its recorded result or the type of its error."""
+        ...
+
+    def leave(self) -> None:
+        """Note that the attempt is over, also where nothing is recorded."""
         ...
 
 
@@ -135,6 +155,10 @@ class CallHost(Protocol):
 
     def count_savings(self, spending: Spending) -> None:
         """Count a call that was answered without being made."""
+        ...
+
+    def report_attempt(self, call: str, request: CallRequest) -> ReportedAttempt | None:
+        """Report that an attempt of a call begins; return None without telemetry."""
         ...
 
     async def reserve_budget(self, call: str, price: CallPrice) -> None:

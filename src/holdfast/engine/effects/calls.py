@@ -185,6 +185,7 @@ class Calls:
         """
         key = self._records.idempotency_key(call)
         scope_token = self._call_ids.enter_scope(call)
+        reported = self._host.report_attempt(call, request)
         try:
             if request.heartbeat_ms is None:
                 value = await run_tool(request, key, self._host.threads)
@@ -204,6 +205,8 @@ class Calls:
         except Mismatch as error:
             invalid = _invalid_result(request.tool, error)
             await self._records.record_failure(call, digest, invalid, request)
+            if reported is not None:
+                reported.record(call, error=type(invalid).__qualname__)
         except Exception as error:
             if request.tool.at_most_once and not isinstance(error, NotDone):
                 # An error does not prove that the call had no effect.
@@ -211,9 +214,15 @@ class Calls:
                 _log.warning(message, self._host.run.log_name, call, key, error)
                 return error
             await self._records.record_failed_attempt(call, digest, error, request)
+            if reported is not None:
+                reported.record(call, error=type(error).__qualname__)
         else:
             await self._record_result(call, digest, charged, request)
+            if reported is not None and not charged.source:  # another run asked for that answer
+                reported.record(call, result=charged.result)
         finally:
+            if reported is not None:
+                reported.leave()
             self._call_ids.leave_scope(scope_token)
         return None
 

@@ -342,6 +342,8 @@ class _ModelCall:
             )
         else:
             self.bounds.report_usage(admitted.usage)
+        spent = self.charged(_SourcedAnswer(admitted)).spent
+        self._host.resources.model_usage.add(self._model.name, admitted.usage, spent)
         return admitted
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.engine.effects.argument_recorder import ArgumentRecorder
+from holdfast.engine.effects.model_usage import ModelUsageCounter
 from holdfast.engine.effects.quotas import QuotaLimiter
 from holdfast.engine.effects.savings import SavingsCounter
 from holdfast.engine.effects.shared_answers import SharedAnswers
@@ -89,6 +90,7 @@ class Resources:
         self.shared_answers = SharedAnswers(kernel)
         self.quota_limiter = QuotaLimiter(kernel)
         self.savings = SavingsCounter()
+        self.model_usage = ModelUsageCounter()
         self.token_estimates = TokenEstimates()
 
     def check_needs(self, program: Program) -> None:

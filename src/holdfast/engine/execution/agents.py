@@ -16,6 +16,7 @@ import msgspec
 from holdfast.engine.effects.invocations import admitted_fallback
 from holdfast.engine.effects.model_signatures import SharedOptions
 from holdfast.engine.execution.context import Context
+from holdfast.engine.execution.run_spans import agent_span
 from holdfast.errors import CallFailed, InvalidArguments, InvalidRequest, TurnsSpent
 from holdfast.graph import Graph
 from holdfast.graph.schemas import ConvertArguments, tool_of
@@ -119,6 +120,10 @@ class Agent(Generic[ValueT]):
         history = validated_messages(messages)
         if self.system is not None and history[0]["role"] != "system":
             history = [{"role": "system", "content": self.system}, *history]
+        with agent_span(self.model):
+            return await self._converse(ctx, history)
+
+    async def _converse(self, ctx: Context, history: list[dict[str, Any]]) -> Conversation[ValueT]:
         usage = Usage()
         for turn in range(1, self.turns_max + 1):
             asked = ctx.model(

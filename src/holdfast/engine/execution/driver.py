@@ -24,11 +24,13 @@ from holdfast.engine.execution.live_reports import report_node_started, report_r
 from holdfast.engine.execution.performer import perform
 from holdfast.engine.execution.run_ending import RunEnding
 from holdfast.engine.execution.run_exit import RunExit
+from holdfast.engine.execution.run_spans import RunSpans, spans_of
 from holdfast.engine.execution.visit import Paused, Visit
 from holdfast.engine.journal.reader import load_run
 from holdfast.engine.journal.writer import PositionTaken
 from holdfast.engine.kernel.kernel import ClaimLost, StoreOutage
 from holdfast.errors import InvalidResult, StoreClosed
+from holdfast.log_context import RUN_SCOPE, RunScope
 from holdfast.model.decision import Decision, Outcome, Raised, Returned, WentStale
 from holdfast.model.event import (
     Event,
@@ -62,6 +64,8 @@ class Driver:
         self._ending = RunEnding(claimed, program)
         self._exit = RunExit(claimed, program, self._ending)
         self._task: asyncio.Task[None] | None = None
+        # None without telemetry.
+        self._spans: RunSpans | None = None
         # Cancellations of the task that only interrupt an effect, and are not taken back yet.
         self._interruptions = 0
         # The row of a run that this process just started need not be read.
@@ -70,6 +74,12 @@ class Driver:
     async def drive(self) -> None:
         """Drive the run until it pauses or ends, or this worker loses it."""
         self._task = asyncio.current_task()
+        head = self.claimed.head
+        # It needs no reset: the task has a context of its own.
+        RUN_SCOPE.set(
+            RunScope(head.key.tenant, head.key.id, head.generation, span=f"segment {head.epoch}")
+        )
+        self._spans = spans_of(self.claimed)
         if self.claimed.kernel.live.is_followed(self.claimed.head.key):
             report_resumed(self.claimed)
         try:
@@ -77,6 +87,8 @@ class Driver:
                 while not self.claimed.claim.released:
                     await self._drive_guarded()
         finally:
+            if self._spans is not None:
+                self._spans.end_segment()
             self.claimed.stop()
 
     async def _drive_guarded(self) -> None:
@@ -173,6 +185,8 @@ class Driver:
     async def _resume(self) -> None:
         """Read the journal, fence it if needed, and carry out a pending retry, cancel or expiry."""
         claimed = self.claimed
+        if self._spans is not None:
+            self._spans.drop()
         if self._read_before:
             await claimed.row.read()
         self._read_before = True
@@ -289,8 +303,12 @@ class Driver:
             claimed.claim.enter_node()
         if claimed.kernel.live.is_followed(claimed.head.key):
             report_node_started(visit)
+        token = RUN_SCOPE.set(visit)
         try:
-            return await perform(effect, self._program, claimed.execution, visit)
+            if self._spans is None:
+                return await perform(effect, self._program, claimed.execution, visit)
+            with self._spans.enter_node(visit):
+                return await perform(effect, self._program, claimed.execution, visit)
         except Paused:
             if visit.stale:
                 return WentStale()
@@ -299,6 +317,7 @@ class Driver:
                 claimed.waits.mark_changed()
             return None
         finally:
+            RUN_SCOPE.reset(token)
             visit.close()
             if alone:
                 claimed.claim.leave_node()
@@ -339,6 +358,9 @@ class Driver:
             return await self._commit(branch, failed, alone=alone)
         if report is not None:
             report.announce()
+        if self._spans is not None:
+            error = outcome.failure.type if isinstance(outcome, Raised) else ""
+            self._spans.record_node(branch, error=error)
         return None
 
     # --- what branches need: see BranchDriver -----------------------------------------------------
@@ -369,6 +391,9 @@ class Driver:
         claimed.waits.forget_ended(claimed.execution)
         if report is not None:
             report.announce()
+        if self._spans is not None:
+            failure = claimed.execution.failure
+            self._spans.record_node(branch, error="" if failure is None else failure.type)
 
     async def poll_inbox(self) -> None:
         self.signal_arrived.clear()

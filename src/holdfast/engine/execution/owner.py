@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from holdfast.engine.effects.resources import Resources
+from holdfast.engine.execution.figures import WorkerFigures
 from holdfast.engine.execution.node_threads import NodeThreads
 from holdfast.engine.journal.flusher import Flusher
 from holdfast.engine.runs.local_workers import LocalWorkers
@@ -28,6 +29,8 @@ class Owner(Protocol):
     """All workers of this process."""
     flusher: Flusher
     """Writes buffered records soon."""
+    figures: WorkerFigures
+    """What the worker counts for metrics."""
     resources: Resources
     """Through which nodes act on the world outside: quotas, budgets, shared answers."""
     threads: NodeThreads

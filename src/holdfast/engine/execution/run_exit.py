@@ -197,6 +197,7 @@ class RunExit:
             await self.release_on_outage(error)
             return
         failures = claimed.head.resume_failures + 1
+        claimed.owner.figures.resume_failures += 1
         if claimed.head.status in ENDED:
             await self._ending.postpone_cleanup(claimed.now_ms() + _RESUME_BACKOFF_MS_MAX)
         elif failures >= claimed.owner.resumes_max:

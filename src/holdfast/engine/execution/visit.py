@@ -22,6 +22,7 @@ from holdfast.engine.execution.reserved_signals import ReservedSignals
 from holdfast.engine.kernel.kernel import ClaimLost
 from holdfast.errors import NotPausable, ResultTooLarge, WaitInsideTimeout
 from holdfast.graph.mismatch import TooLarge
+from holdfast.log_context import RunScope
 from holdfast.model.event import Event
 from holdfast.model.execution import Strand
 from holdfast.model.program import Effect
@@ -63,7 +64,9 @@ class Visit:
         self.external = external
         self.node = effect.node
         self.branch = effect.branch
-        self.visit = self._strand_of(claimed, effect.branch).visit
+        strand = self._strand_of(claimed, effect.branch)
+        self.visit = strand.visit
+        self.attempt = strand.failed_attempts + 1
         self.call_ids = CallIds()
         self.requests = BegunRequests(self.call_ids)
         self.reserved_signals = ReservedSignals(claimed.waits)
@@ -105,6 +108,12 @@ class Visit:
     def path(self) -> str:
         """The name of this visit, unique in its run."""
         return f"{self.branch}.{self.visit}" if self.branch else f"{self.visit}"
+
+    def log_scope(self) -> RunScope:
+        """Return where log lines and spans of the node come from."""
+        head = self.claimed.head
+        span = f"node {self.path} {self.attempt}"
+        return RunScope(head.key.tenant, head.key.id, head.generation, self.node, span)
 
     def now_ms(self) -> int:
         """Return the time."""

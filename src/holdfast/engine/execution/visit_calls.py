@@ -8,10 +8,11 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from holdfast.engine.effects.call_host import Ambiguous
+from holdfast.engine.effects.call_host import Ambiguous, CallRequest
 from holdfast.engine.effects.charges import CallPrice
 from holdfast.engine.effects.resources import Resources
 from holdfast.engine.execution.node_threads import NodeThreads
+from holdfast.engine.execution.run_spans import AttemptSpan
 from holdfast.engine.execution.visit import Visit
 from holdfast.engine.execution.visit_permits import VisitPermits
 from holdfast.engine.execution.visit_resources import await_worker_with
@@ -129,6 +130,21 @@ class VisitCalls:
     def count_savings(self, spending: Spending) -> None:
         """Count a call that was answered without being made."""
         self.resources.savings.add(spending)
+
+    def report_attempt(self, call: str, request: CallRequest) -> AttemptSpan | None:
+        """Begin the span of an attempt of a call; return None without telemetry."""
+        if self._visit.claimed.kernel.telemetry is None:
+            return None
+        known = self.known_call(call)
+        failed, voided = (0, 0) if known is None else (known.failed, known.voided)
+        # With the attempt of the node: a call that failed is made again in the next one.
+        visit = self._visit
+        return AttemptSpan.begin(
+            self.node,
+            f"call {visit.path} {visit.attempt} {call}~{voided}#{failed}",
+            name=request.tool.name,
+            model="" if request.prompt is None else request.prompt.model,
+        )
 
     # --- calls that may have been made ------------------------------------------------------------
 

@@ -72,6 +72,7 @@ class VisitPermits:
             answer := await self._visit.external.acquire_permit(quota, cost, promised_ms), Permit
         ):
             promised_ms = answer.retry_at_ms
+            self._visit.claimed.owner.figures.quota_waits[quota.name] += 1
             await wait(answer)
         return answer
 

@@ -14,6 +14,7 @@ from holdfast.engine.kernel.live_events import LiveEvents
 from holdfast.engine.kernel.news import ChangeNotifier
 from holdfast.engine.kernel.offload import ThreadOffload
 from holdfast.engine.kernel.spool import Spools
+from holdfast.engine.kernel.telemetry import Telemetry
 from holdfast.errors import (
     ConditionFailed,
     HoldfastError,
@@ -79,7 +80,9 @@ class Kernel:
         user_key: bytes | None = None,
         *,
         limits: PayloadLimits | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
+        self.telemetry = telemetry
         self.store = store
         self.clock = clock
         self.ids = ids

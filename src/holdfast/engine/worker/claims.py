@@ -151,7 +151,7 @@ class Claims:
         Raises:
             HoldfastError: the store did not answer; the row may name the worker.
         """
-        _, run, epoch = place.due_parts()
+        due_ms, run, epoch = place.due_parts()
         if place in self._unreadable or not self._owner.may_claim():
             return False
         if self.is_ours(run) or not self._slots.admits(run.tenant):
@@ -164,6 +164,8 @@ class Claims:
             if head is None or head.owner != self._owner.id:
                 return False
             self._owner.counts["claimed"] += 1
+            lag_ms = max(0, self._kernel.clock.now_ms() - due_ms)
+            self._owner.figures.claim_lag.add(lag_ms / 1000)
             self._drivers.start(head)
             return True
         except ClaimLost:

@@ -44,6 +44,11 @@ class Lease:
         """How long the worker waits between two renewals."""
         return self._seconds / HEARTBEATS_PER_LEASE
 
+    @property
+    def age_seconds(self) -> float:
+        """How long ago the worker last renewed its lease, or registered."""
+        return self._kernel.clock.monotonic() - self._renewed_at
+
     def is_valid(self) -> bool:
         """Return whether the lease has not ended."""
         return self._kernel.clock.monotonic() < self._deadline

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from holdfast.display import get_logger
 from holdfast.engine.effects.resources import Resources
+from holdfast.engine.execution.figures import WorkerFigures
 from holdfast.engine.execution.node_threads import NodeThreads
 from holdfast.engine.journal.flusher import Flusher
 from holdfast.engine.kernel.kernel import Kernel
@@ -56,6 +57,7 @@ class RunOwner:
         self.hold_ms = round(options.hold_seconds * 1000)
         self.resumes_max = options.resumes_max
         self.counts: Counter[str] = Counter()
+        self.figures = WorkerFigures(resources.model_usage)
         self.unserved = UnservedGraphs(kernel.clock)
         self.wake = asyncio.Event()
         """Set when the worker should poll at once."""
@@ -105,6 +107,7 @@ class RunOwner:
     def on_ended(self, head: Head, execution: Execution, status: Status) -> None:
         """Count a run that has ended, and pass it on."""
         self.counts[status] += 1
+        self.figures.ended[head.graph, status] += 1
         if status == "quarantined":
             why = "" if head.failure is None else f"{head.failure.type}: {head.failure.message}"
             _log.error("%s is quarantined at node %r: %s", head.key.log_name, head.node, why)

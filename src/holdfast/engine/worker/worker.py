@@ -17,6 +17,7 @@ from types import TracebackType
 from holdfast.clock import SystemClock
 from holdfast.display import get_logger
 from holdfast.engine.effects.resources import Resources
+from holdfast.engine.execution.figures import WorkerFigures
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.graph_items import publish_program
 from holdfast.engine.runs.local_workers import LocalWorkers
@@ -139,6 +140,21 @@ class Worker:
     def counts(self) -> Counter[str]:
         """What it did: runs claimed, ended (by status), lost, taken over from dead workers."""
         return self._owner.counts
+
+    @property
+    def figures(self) -> WorkerFigures:
+        """What it counts for metrics: ended runs by graph, claim lags, waits for quotas."""
+        return self._owner.figures
+
+    @property
+    def heartbeat_age_seconds(self) -> float | None:
+        """How long ago it renewed its lease; None while it is not registered."""
+        return self._owner.lease.age_seconds if self.id else None
+
+    @property
+    def concurrency(self) -> int:
+        """How many runs it drives at once, at most."""
+        return self._options.concurrency
 
     @property
     def running(self) -> int:

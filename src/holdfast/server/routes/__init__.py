@@ -4,6 +4,7 @@ from holdfast.server.routes.bulk import BULK
 from holdfast.server.routes.description import DESCRIPTION
 from holdfast.server.routes.graphs import GRAPHS
 from holdfast.server.routes.keys import KEYS
+from holdfast.server.routes.metrics import METRICS
 from holdfast.server.routes.quotas import QUOTAS
 from holdfast.server.routes.run_actions import RUN_ACTIONS
 from holdfast.server.routes.run_reads import RUN_READS
@@ -21,5 +22,6 @@ HANDLERS = (
     *QUOTAS,
     *BULK,
     *KEYS,
+    *METRICS,
     *DESCRIPTION,
 )

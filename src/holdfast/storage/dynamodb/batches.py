@@ -61,7 +61,7 @@ class Batches:
                 before, left = len(left), unprocessed.get("Keys", [])
                 if len(left) < before:
                     budget.reset()
-                if left and not await budget.back_off():
+                if left and not await budget.back_off(Throttled.code):
                     raise Throttled(
                         f"{len(left)} items were not read: the table is too busy; try later"
                     )
@@ -88,7 +88,7 @@ class Batches:
                 before, left = len(left), data.get("UnprocessedItems", {}).get(self._table, [])
                 if len(left) < before:
                     budget.reset()
-                if left and not await budget.back_off():
+                if left and not await budget.back_off(Throttled.code):
                     raise Throttled(
                         f"{len(left)} items were not written: the table is too busy; try later"
                     )

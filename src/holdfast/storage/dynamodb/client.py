@@ -8,6 +8,7 @@ forbids it, and the caller learns that a response was lost.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
@@ -67,7 +68,10 @@ class NoResponse(Exception):
 class RetryBudget:
     """The time for all attempts of a request, with a backoff between them (full jitter)."""
 
-    def __init__(self, seconds: float, *, clock: Clock, ids: Ids) -> None:
+    def __init__(
+        self, seconds: float, *, clock: Clock, ids: Ids, on_retry: Callable[[str], None]
+    ) -> None:
+        self._on_retry = on_retry
         self._seconds = seconds
         self._clock = clock
         self._ids = ids
@@ -78,11 +82,15 @@ class RetryBudget:
         self._deadline = self._clock.monotonic() + self._seconds
         self._backoff_seconds = BACKOFF_SECONDS_FIRST
 
-    async def back_off(self) -> bool:
-        """Wait, longer each time, and return True; return False if the time is up."""
+    async def back_off(self, code: str) -> bool:
+        """Wait, longer each time, and return True; return False if the time is up.
+
+        ``code`` is that of the error after which the request is sent again.
+        """
         left = self._deadline - self._clock.monotonic()
         if left <= 0:
             return False
+        self._on_retry(code)
         await self._clock.sleep(min(self._ids.random() * self._backoff_seconds, left))
         self._backoff_seconds = min(self._backoff_seconds * 2, BACKOFF_SECONDS_MAX)
         return True
@@ -100,7 +108,9 @@ class DynamoClient:
         clock: Clock,
         ids: Ids,
         budget_seconds: float,
+        on_retry: Callable[[str], None],
     ) -> None:
+        self._on_retry = on_retry
         self._transport = transport
         self._chain = chain
         self._table = table
@@ -110,7 +120,9 @@ class DynamoClient:
 
     def new_budget(self) -> RetryBudget:
         """Return a new budget."""
-        return RetryBudget(self._budget_seconds, clock=self._clock, ids=self._ids)
+        return RetryBudget(
+            self._budget_seconds, clock=self._clock, ids=self._ids, on_retry=self._on_retry
+        )
 
     async def load_table_address(self) -> TableAddress:
         """Return the table with its region and endpoint, for error messages."""
@@ -153,7 +165,7 @@ class DynamoClient:
                 last_error = await self._load_retryable_error(parsed, request, lost=lost)
             if lost and not resend:
                 raise NoResponse(last_error, response_lost=True)
-            if not await budget.back_off():
+            if not await budget.back_off(last_error.code):
                 raise NoResponse(last_error, response_lost=lost)
 
     async def _load_retryable_error(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from holdfast.clock import Clock, Ids, SystemClock, SystemIds
@@ -76,7 +76,9 @@ class DynamoEngine:
         in_flight_max: int = IN_FLIGHT_MAX,
         retry_budget_seconds: float = RETRY_BUDGET_SECONDS,
         timeout_seconds: float = TIMEOUT_SECONDS,
+        on_retry: Callable[[str], None] | None = None,
     ) -> None:
+        """``on_retry`` gets the code of each error after which a request is sent again."""
         validate_table_name(table)
         _check_bounds("in_flight_max", in_flight_max, 1, 10_000)
         _check_bounds("retry_budget_seconds", retry_budget_seconds, 0, RETRY_BUDGET_SECONDS_MAX)
@@ -105,6 +107,7 @@ class DynamoEngine:
             clock=clock,
             ids=ids,
             budget_seconds=retry_budget_seconds,
+            on_retry=on_retry or (lambda code: None),
         )
         self._writer = DynamoWriter(self._client, table=table, layout=layout, ids=ids)
         self._batches = Batches(self._client, table=table)
