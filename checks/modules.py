@@ -23,6 +23,7 @@ _PACKAGES = (
     "testing",
     "server",
     "server/routes",
+    "server/streams",
     "sync",
     "integrations",
     "engine/client",

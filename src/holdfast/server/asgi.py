@@ -20,6 +20,7 @@ from holdfast.server.options import ServerOptions
 from holdfast.server.problems import problem_of
 from holdfast.server.routes import HANDLERS
 from holdfast.server.services import Services
+from holdfast.server.streams.sockets import HandshakeRefusals, note_socket_error
 
 __all__ = ["ServerApp", "asgi"]
 
@@ -48,6 +49,8 @@ class ServerApp:
         self.litestar = _litestar(services, self._run)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "websocket":
+            send = HandshakeRefusals(scope, send)
         await self.litestar(scope, receive, send)
 
     @asynccontextmanager
@@ -63,6 +66,7 @@ class ServerApp:
                 options = None if self._worker is True else self._worker
                 working = self.services.hf.worker(self.services.graphs, options=options)
                 await stack.enter_async_context(working)
+            stack.push_async_callback(self.services.streams.shut_down)
             yield
 
 
@@ -79,6 +83,7 @@ def _litestar(services: Services, run: Any) -> Litestar:
             "requester": Provide(requester, sync_to_thread=False),
             "services": Provide(give_services, sync_to_thread=False),
         },
+        after_exception=[note_socket_error],
         exception_handlers={Exception: problem_of},
         guards=[services.authorize],
         lifespan=[run],

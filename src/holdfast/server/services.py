@@ -14,6 +14,7 @@ from holdfast.model.program import Program
 from holdfast.server.caller import ANY_TENANT, Identity, Requester
 from holdfast.server.options import ServerOptions
 from holdfast.server.roles import Role, includes
+from holdfast.server.streams.registry import Streams
 
 __all__ = ["Services", "ServicesOf"]
 
@@ -31,6 +32,7 @@ class Services:
         self.hf = hf
         self.graphs = graphs
         self.options = options
+        self.streams = Streams(options)
 
     def graph(self, name: str) -> Program:
         """Return the newest version of a graph that this server has.
@@ -59,6 +61,10 @@ class Services:
             raise Forbidden(f"this needs the role {needed}, got {identity.role}")
         tenant = self._tenant(connection, identity)
         connection.scope["user"] = Requester(self.hf, tenant, identity)
+
+    async def still_valid(self, requester: Requester) -> bool:
+        """Return whether the credentials of a request that was admitted are still valid."""
+        return True
 
     async def _identify(self, connection: Connection) -> Identity:
         if not self.options.authentication:
