@@ -1,4 +1,4 @@
-"""Routes that follow a run or a list of runs: server-sent events and WebSockets."""
+"""Routes that follow a run: server-sent events and WebSockets."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from holdfast.server.streams.cursor import parse_stream_cursor
 from holdfast.server.streams.event_stream import EventStream
 from holdfast.server.streams.follower import Wanted
 from holdfast.server.streams.registry import OpenStream
-from holdfast.server.streams.sockets import check_origin, send_over_socket
+from holdfast.server.streams.sockets import check_origin, serve_socket
 
 __all__ = ["STREAMS"]
 
 RunId = Annotated[str, PathParameter(description="The run's id.", max_length=128)]
 After = Annotated[
     str | None,
-    QueryParameter(description="The id of the last message that the caller has."),
+    QueryParameter(max_length=400, description="The id of the last message that the caller has."),
 ]
 LastEventId = Annotated[
     str | None,
     HeaderParameter(
         name="Last-Event-ID",
+        max_length=400,
         description="As `after`, from a browser that connects again. It takes precedence.",
     ),
 ]
@@ -74,7 +75,7 @@ async def follow_run_over_socket(
     check_origin(socket)
     wanted = Wanted(events=events, text=text, ephemeral=ephemeral, follow=follow)
     stream = await _open_run(requester, services, id, after, wanted)
-    await _serve_socket(socket, requester, services, stream)
+    await serve_socket(socket, stream, lambda: services.still_valid(requester))
 
 
 async def _open_run(
@@ -82,15 +83,6 @@ async def _open_run(
 ) -> OpenStream:
     cursor = parse_stream_cursor(after, field="after")
     return await services.streams.follow_run(requester.run(id), cursor, wanted)
-
-
-async def _serve_socket(
-    socket: WebSocket[Any, Any, Any], requester: Requester, services: Services, stream: OpenStream
-) -> None:
-    try:
-        await send_over_socket(socket, stream, lambda: services.still_valid(requester))
-    finally:
-        stream.close()
 
 
 STREAMS = (follow_run, follow_run_over_socket)

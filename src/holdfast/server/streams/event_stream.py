@@ -30,7 +30,9 @@ class EventStream(Stream):
 
     def to_asgi_response(self, app: Any, request: Any, **options: Any) -> Any:
         """Return the response as an application, which frees the stream however it ends."""
-        response = super().to_asgi_response(app, request, **options)
+        response = super().to_asgi_response(  # pyright: ignore[reportUnknownMemberType]
+            app, request, **options
+        )
 
         async def respond(scope: Scope, receive: Receive, send: Send) -> None:
             try:

@@ -14,7 +14,7 @@ from holdfast.model.run import Run, TextPiece
 from holdfast.records.head import ENDED
 from holdfast.server.streams.cursor import StreamCursor, place_of_event, place_of_text
 from holdfast.server.streams.hub import EncodedEvent, RunHub
-from holdfast.server.streams.message import EndReason, Message, end_message
+from holdfast.server.streams.message import EndReason, StreamMessage, end_message
 from holdfast.server.streams.shared_reader import FellBehind, Lane
 
 __all__ = ["RunFollower", "Wanted", "join_run"]
@@ -43,7 +43,7 @@ class RunFollower:
         self._hub = hub
         self._wanted = wanted
         self._status: str | None = None
-        self._end: Message | None = None
+        self._end: StreamMessage | None = None
         self._text_ends_at: float | None = None
         events, text = cursor.events, cursor.text
         event_place = place_of_event(events)
@@ -63,7 +63,7 @@ class RunFollower:
         self._sent_event = self._events.cursor
         hub.listeners.add(self.woken)
 
-    async def open(self, row: Run) -> Message:
+    async def open(self, row: Run) -> StreamMessage:
         """Join the readers, and return the first message: the row.
 
         Raises:
@@ -74,13 +74,13 @@ class RunFollower:
         await self._events.open()
         if self._wanted.text:
             await self._text.open()
-        return Message("snapshot", msgspec.json.encode(row.as_dict()))
+        return StreamMessage("snapshot", msgspec.json.encode(row.as_dict()))
 
-    async def take(self) -> list[Message]:
+    async def take(self) -> list[StreamMessage]:
         """Return the next messages; none if there are none yet, or the stream is to end."""
         if self._end is not None:
             return []
-        found: list[Message] = []
+        found: list[StreamMessage] = []
         try:
             events = await self._events.take(lambda event: event.cursor)
             found += self._take_events(events)
@@ -92,7 +92,7 @@ class RunFollower:
             self._end = self._failed(error)
         return found
 
-    async def ending(self) -> Message | None:
+    async def ending(self) -> StreamMessage | None:
         """Return the last message, if nothing more is to come."""
         if self._end is None and self._events.is_over:
             error = self._events.error or (self._text.error if self._wanted.text else None)
@@ -102,7 +102,7 @@ class RunFollower:
                 self._end = self._ended()
         return self._end
 
-    def end(self, reason: EndReason, code: str | None = None) -> Message:
+    def end(self, reason: EndReason, code: str | None = None) -> StreamMessage:
         """Return the last message of a stream that ends for this reason."""
         status = self._status if reason in ("ended", "caught_up") else None
         return end_message(reason, resume=self._id, status=status, code=code)
@@ -117,19 +117,19 @@ class RunFollower:
     def _id(self) -> str:
         return f"{self._sent_event or ''}~{self._text.cursor or ''}"
 
-    def _take_events(self, events: Sequence[EncodedEvent]) -> Iterator[Message]:
+    def _take_events(self, events: Sequence[EncodedEvent]) -> Iterator[StreamMessage]:
         for event in events:
             if not event.cursor:
                 if self._wanted.ephemeral:
-                    yield Message("ephemeral", event.data)
+                    yield StreamMessage("ephemeral", event.data)
             elif self._wanted.events:
                 self._sent_event = event.cursor
-                yield Message("event", event.data, self._id)
+                yield StreamMessage("event", event.data, self._id)
 
-    def _take_text(self, pieces: Sequence[TextPiece]) -> Iterator[Message]:
+    def _take_text(self, pieces: Sequence[TextPiece]) -> Iterator[StreamMessage]:
         for group in _adjacent(pieces):
             id = f"{self._sent_event or ''}~{group[-1].cursor}"
-            yield Message("text", self._hub.encode_text(group), id)
+            yield StreamMessage("text", self._hub.encode_text(group), id)
 
     async def _stop_waiting_for_text(self) -> bool:
         """Return whether the text has no end, because the run was retried after its last event."""
@@ -145,13 +145,13 @@ class RunFollower:
             self._end = self._failed(error)
             return False
 
-    def _ended(self) -> Message:
+    def _ended(self) -> StreamMessage:
         if not self._wanted.follow:
             return self.end("ended" if self._status in ENDED else "caught_up")
         self._status = self._hub.final_status or self._status
         return self.end("ended")
 
-    def _failed(self, error: Exception) -> Message:
+    def _failed(self, error: Exception) -> StreamMessage:
         if isinstance(error, RunNotFound):
             return self.end("deleted")
         if isinstance(error, HoldfastError):
@@ -174,7 +174,7 @@ def _adjacent(pieces: Sequence[TextPiece]) -> Iterator[list[TextPiece]]:
 
 async def join_run(
     hub: RunHub, cursor: StreamCursor, wanted: Wanted
-) -> tuple[RunFollower, Message]:
+) -> tuple[RunFollower, StreamMessage]:
     """Return a new follower of a run, and its first message.
 
     Raises:

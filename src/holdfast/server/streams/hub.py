@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -15,11 +14,10 @@ from holdfast.handle import RunHandle
 from holdfast.model.run import HistoryEntry, Run, TextPiece
 from holdfast.server.streams.backlog import Entry
 from holdfast.server.streams.cursor import StreamCursor, place_of_event, place_of_text
+from holdfast.server.streams.shared_read import SharedRead
 from holdfast.server.streams.shared_reader import ReaderLimits, SharedReader
 
 __all__ = ["EncodedEvent", "HubReplaced", "RunHub"]
-
-T = TypeVar("T")
 
 # Besides its text, a piece has ids and flags.
 _PIECE_BYTES = 200
@@ -35,31 +33,6 @@ class EncodedEvent:
 
     cursor: str
     data: bytes
-
-
-class SharedRead(Generic[T]):
-    """Answers all who ask at the same time with one read.
-
-    The read begins after each of them asked, so that none of them gets an older value.
-    """
-
-    def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
-        self._read = read
-        self._current: asyncio.Task[T] | None = None
-        self._next: asyncio.Task[T] | None = None
-
-    async def get(self) -> T:
-        """Read the value, together with others."""
-        if self._next is None:
-            self._next = asyncio.create_task(self._read_after(self._current))
-            self._next.add_done_callback(lambda task: task.cancelled() or task.exception())
-        return await asyncio.shield(self._next)
-
-    async def _read_after(self, earlier: asyncio.Task[T] | None) -> T:
-        if earlier is not None and not earlier.done():
-            await asyncio.wait({earlier})
-        self._current, self._next = self._next, None
-        return await self._read()
 
 
 class RunHub:
@@ -98,6 +71,11 @@ class RunHub:
     def is_used(self) -> bool:
         """Whether it has followers."""
         return bool(self.listeners) or self.joining > 0
+
+    @property
+    def is_worth_keeping(self) -> bool:
+        """Whether a follower that comes back soon can use it."""
+        return not self.is_over and self.events.main is not None
 
     async def read_row(self, cursor: StreamCursor) -> Run:
         """Read the row for a new follower, and check that its cursor is one of this run.

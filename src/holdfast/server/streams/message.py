@@ -10,8 +10,8 @@ import msgspec
 __all__ = [
     "CLOSE_CODES",
     "EndReason",
-    "Message",
     "MessageKind",
+    "StreamMessage",
     "end_message",
     "event_frame",
     "socket_text",
@@ -42,7 +42,7 @@ _RETRY_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class StreamMessage:
     """One message: its kind, its JSON, and the id by which a follower resumes after it."""
 
     kind: MessageKind
@@ -54,15 +54,15 @@ class Message:
 
 def end_message(
     reason: EndReason, *, resume: str, status: str | None = None, code: str | None = None
-) -> Message:
+) -> StreamMessage:
     """Return the last message of a stream. ``code`` names the error that ended it."""
     told: dict[str, Any] = {"reason": reason, "status": status, "resume": resume}
     if code is not None:
         told["code"] = code
-    return Message("end", msgspec.json.encode(told), resume, reason)
+    return StreamMessage("end", msgspec.json.encode(told), resume, reason)
 
 
-def event_frame(message: Message) -> bytes:
+def event_frame(message: StreamMessage) -> bytes:
     """Return a message as a server-sent event. A heartbeat is a comment."""
     if message.kind == "heartbeat":
         return b": heartbeat\n\n"
@@ -72,7 +72,7 @@ def event_frame(message: Message) -> bytes:
     return b"%b%bevent: %b\ndata: %b\n\n" % (id, retry, message.kind.encode(), message.data)
 
 
-def socket_text(message: Message) -> str:
+def socket_text(message: StreamMessage) -> str:
     """Return a message as the text of a WebSocket message."""
     id = b"null" if message.id is None else msgspec.json.encode(message.id)
     form = b'{"kind":"%b","id":%b,"data":%b}'

@@ -140,8 +140,9 @@ class Lane(Generic[C]):
     def is_over(self) -> bool:
         """Whether all was taken, and nothing more comes."""
         track = self._track
-        is_last = track is not None and (track is self._reader.main or not self._follow)
-        return is_last and track.is_done and self._number >= track.backlog.next
+        if track is None or (self._follow and track is not self._reader.main):
+            return False
+        return track.is_done and self._number >= track.backlog.next
 
     @property
     def error(self) -> Exception | None:

@@ -28,7 +28,7 @@ __all__ = [
     "HandshakeRefusals",
     "check_origin",
     "note_socket_error",
-    "send_over_socket",
+    "serve_socket",
     "subprotocol_key",
 ]
 
@@ -62,12 +62,23 @@ def check_origin(socket: WebSocket[Any, Any, Any]) -> None:
         raise Forbidden(f"a page of {origin!r:.200} must not open a WebSocket of this server")
 
 
-async def send_over_socket(
+async def serve_socket(
     socket: WebSocket[Any, Any, Any],
     stream: OpenStream,
     still_valid: Callable[[], Awaitable[bool]],
 ) -> None:
-    """Accept a WebSocket, and send the messages of a stream until it ends or the client leaves."""
+    """Accept a WebSocket, send a stream until it ends or the client leaves, and close both."""
+    try:
+        await _exchange(socket, stream, still_valid)
+    finally:
+        stream.close()
+
+
+async def _exchange(
+    socket: WebSocket[Any, Any, Any],
+    stream: OpenStream,
+    still_valid: Callable[[], Awaitable[bool]],
+) -> None:
     offered = cast("Any", socket.scope).get("subprotocols", [])
     await socket.accept(subprotocols=SUBPROTOCOL if SUBPROTOCOL in offered else None)
     tasks = {
@@ -128,7 +139,8 @@ class HandshakeRefusals:
         if event["type"] != "websocket.close" or self._is_open or _ERROR not in self._scope:
             await self._send(event)
             return
-        request: Request[Any, Any, Any] = Request({**self._scope, "type": "http", "method": "GET"})
+        scope: Any = {**self._scope, "type": "http", "method": "GET"}
+        request: Request[Any, Any, Any] = Request(scope)
         response = problem_of(request, self._scope[_ERROR])
         status, body = response.status_code or 500, response.content
         if "websocket.http.response" not in self._scope.get("extensions", {}):
