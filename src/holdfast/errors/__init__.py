@@ -190,7 +190,13 @@ from holdfast.errors.runs import (
     UnknownNode,
     Unsuccessful,
 )
-from holdfast.errors.service import Forbidden, TooManyRequests, Unauthenticated, UnknownGraph
+from holdfast.errors.service import (
+    Forbidden,
+    ServerStopping,
+    TooManyRequests,
+    Unauthenticated,
+    UnknownGraph,
+)
 from holdfast.errors.stores import (
     AccessDenied,
     CredentialsExpired,
@@ -281,6 +287,7 @@ __all__ = [
     "RunFailed",
     "RunNotFound",
     "RunQuarantined",
+    "ServerStopping",
     "SessionBusy",
     "SignalMisfit",
     "StoreClosed",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.errors.refusals import Refused
 
-__all__ = ["Forbidden", "TooManyRequests", "Unauthenticated", "UnknownGraph"]
+__all__ = ["Forbidden", "ServerStopping", "TooManyRequests", "Unauthenticated", "UnknownGraph"]
 
 
 class UnknownGraph(Refused):
@@ -23,6 +23,13 @@ class Forbidden(Refused):
     """The caller's role or tenant does not permit the request."""
 
     code = "forbidden"
+
+
+class ServerStopping(Refused):
+    """The server stops. Connect again: another server answers, or this one after its restart."""
+
+    code = "server_stopping"
+    retryable = True
 
 
 class TooManyRequests(Refused):

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
-from holdfast.errors import HoldfastError, TooManyRequests
+from holdfast.errors import HoldfastError, ServerStopping, TooManyRequests
 from holdfast.handle import RunHandle
 from holdfast.model.run import RunPage
 from holdfast.server.options import ServerOptions
@@ -167,6 +167,7 @@ class Streams:
             RunNotFound: there is no such run, or its journal is deleted.
             InvalidQuery: the cursor is not one of this run.
             TooManyRequests: the server has no room for another stream.
+            ServerStopping: the server stops.
         """
         key = ("run", run.tenant, run.id)
 
@@ -182,6 +183,7 @@ class Streams:
 
         Raises:
             TooManyRequests: the server has no room for another stream or list.
+            ServerStopping: the server stops.
         """
 
         def make() -> ListPoller:
@@ -216,7 +218,7 @@ class Streams:
 
     def _check_room(self) -> None:
         if self.is_stopping:
-            raise TooManyRequests("the server stops: connect again")
+            raise ServerStopping
         if len(self._open) >= self.options.followers_max:
             raise TooManyRequests(
                 f"the server has {len(self._open)} open streams and takes no more: try later"
