@@ -61,7 +61,9 @@ async def parsed_events(lines: AsyncIterator[str]) -> AsyncIterator[Received]:
 
 @asynccontextmanager
 async def open_socket(port: int, path: str, **query: str) -> AsyncIterator[AsyncIterator[Received]]:
-    url = httpx.URL(f"ws://127.0.0.1:{port}{path.replace('/stream', '/ws')}", params=query)
+    if path.endswith("/stream"):
+        path = f"{path.removesuffix('/stream')}/ws"
+    url = httpx.URL(f"ws://127.0.0.1:{port}{path}", params=query)
     async with connect(str(url), open_timeout=30, close_timeout=1, max_size=None) as socket:
 
         async def messages() -> AsyncIterator[Received]:
