@@ -41,6 +41,7 @@
     │   ├── UnknownGraph          the server has no graph of this name
     │   ├── Unauthenticated       the request has no valid API key or token
     │   ├── Forbidden             the caller's role or tenant does not permit it
+    │   ├── ServerStopping        the server stops: connect again (retryable)
     │   └── TooManyRequests       the caller sends too many requests (retryable)
     ├── Unsuccessful              the run did not finish, so there is no result
     │   ├── RunFailed             a node failed, and is not tried again
