@@ -12,13 +12,14 @@ import pytest
 
 from holdfast import END, Graph, Holdfast, signal
 from holdfast.engine.execution.context import Context
-from holdfast.errors import InvalidQuery
+from holdfast.errors import InvalidQuery, TooManyRequests
 from holdfast.handle import RunHandle
 from holdfast.server import ServerOptions
 from holdfast.server.streams.cursor import StreamCursor, parse_stream_cursor
 from holdfast.server.streams.follower import Wanted
 from holdfast.server.streams.message import StreamMessage
 from holdfast.server.streams.registry import OpenStream, Streams
+from holdfast.server.streams.shared_read import SharedRead
 from holdfast.storage import Delete
 from tests.server.stream_process import Story, stories, teller
 from tests.server.streaming import SECONDS_MAX, is_valid, messages_of
@@ -256,3 +257,61 @@ async def part_of(stream: OpenStream, count: int) -> list[StreamMessage]:
 
 def text_of(messages: list[StreamMessage]) -> str:
     return "".join(json.loads(each.data)["text"] for each in messages if each.kind == "text")
+
+
+async def test_what_was_not_recorded_is_no_news_to_a_late_follower(working: Holdfast) -> None:
+    run = await held(working, 2)
+    streams = Streams(ServerOptions())
+    early = await streams.follow_run(run, BEGIN, Wanted())
+    batches = early.batches(is_valid)
+    seen: list[StreamMessage] = []
+    await run.signal(GO, True)
+    async with asyncio.timeout(SECONDS_MAX):
+        while '"paused"' not in str(seen):
+            seen += await anext(batches)
+    late = await streams.follow_run(run, BEGIN, Wanted())
+    following = asyncio.create_task(messages_of(late))
+    await run.signal(GO, True)
+    kinds = [json.loads(each.data).get("kind") for each in await following]
+    assert "paused" not in kinds  # its row said that
+    assert "resumed" in kinds
+    await batches.aclose()
+    early.close()
+    await streams.shut_down()
+
+
+async def test_a_shared_read_begins_after_each_reader_asked() -> None:
+    started: list[asyncio.Event] = []
+
+    async def read() -> int:
+        gate = asyncio.Event()
+        started.append(gate)
+        number = len(started)
+        await gate.wait()
+        return number
+
+    shared = SharedRead(read)
+    first = asyncio.create_task(shared.get())
+    async with asyncio.timeout(SECONDS_MAX):
+        while not started:
+            await asyncio.wait({first}, timeout=0)
+        others = [asyncio.create_task(shared.get()) for _ in range(3)]
+        others[0].cancel()  # a reader that leaves takes nothing from the others
+        started[0].set()
+        assert await first == 1
+        while len(started) < 2:
+            await asyncio.wait(set(others), timeout=0)
+        started[1].set()
+        assert await asyncio.gather(*others[1:]) == [2, 2]
+
+
+async def test_a_server_has_room_for_so_many_streams(working: Holdfast) -> None:
+    run = await held(working, 2)
+    streams = Streams(ServerOptions(followers_max=1))
+    one = await streams.follow_run(run, BEGIN, Wanted())
+    with pytest.raises(TooManyRequests):
+        await streams.follow_run(run, BEGIN, Wanted())
+    one.close()
+    (await streams.follow_run(run, BEGIN, Wanted())).close()
+    assert streams.followers == 0
+    await streams.shut_down()
