@@ -315,3 +315,45 @@ async def test_a_server_has_room_for_so_many_streams(working: Holdfast) -> None:
     (await streams.follow_run(run, BEGIN, Wanted())).close()
     assert streams.followers == 0
     await streams.shut_down()
+
+
+async def test_late_followers_share_the_read_of_what_is_stored(working: Holdfast) -> None:
+    run = await held(working, 300)
+    streams = Streams(ServerOptions(stream_messages_max=100))
+    first = asyncio.create_task(messages_of(await streams.follow_run(run, BEGIN, Wanted())))
+    async with asyncio.timeout(SECONDS_MAX):
+        hub: Any = streams._hubs["run", "default", "c-1"]
+        while hub.events.main.backlog.next < 300:
+            await working.list()
+    before = reads(working)
+    joins = (streams.follow_run(run, BEGIN, Wanted()) for _ in range(100))
+    late = asyncio.gather(*map(messages_of, await asyncio.gather(*joins)))
+    async with asyncio.timeout(SECONDS_MAX):
+        while any(lane.followers for lane in hub.events._behind):
+            await working.list()
+    spent = reads(working) - before
+    await finish(run)
+    expected = await history_at_end(run)
+    assert all(ids(messages) == expected for messages in [await first, *await late])
+    assert spent < 50  # each for itself would read at least three times
+    await streams.shut_down()
+
+
+async def test_a_cursor_inside_stored_text_gets_exactly_the_rest(tmp_path: Any) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    async with Holdfast(url, models={"teller": teller()}) as hf, hf.worker([stories]):
+        run = await hf.start(stories, Story("tale", chapters=2), id="s-1")
+        await run.result(timeout=SECONDS_MAX)
+    async with Holdfast(url) as hf:  # has no text in memory
+        run = hf.run("s-1")
+        pieces = [piece async for piece in run.tokens(follow=False, joined=False)]
+        streams = Streams(ServerOptions())
+        places = range(0, len(pieces), 5)
+        cursors = [
+            parse_stream_cursor(f"~{pieces[place].cursor}", field="after") for place in places
+        ]
+        joins = (streams.follow_run(run, cursor, Wanted()) for cursor in [BEGIN, *cursors])
+        found = await asyncio.gather(*map(messages_of, await asyncio.gather(*joins)))
+        rests = ["".join(each.text for each in pieces[place + 1 :]) for place in places]
+        assert [text_of(messages) for messages in found[1:]] == rests
+        await streams.shut_down()
