@@ -23,6 +23,7 @@ _PACKAGES = (
     "testing",
     "server",
     "server/routes",
+    "server/streams",
     "client",
     "client/sync",
     "sync",

@@ -291,13 +291,17 @@ class RunHandle(Generic[ResultT]):
         )
         return RunStream(source)
 
-    def tokens(self, *, after: str | None = None, follow: bool = True) -> RunStream[TextPiece]:
+    def tokens(
+        self, *, after: str | None = None, follow: bool = True, joined: bool = True
+    ) -> RunStream[TextPiece]:
         """Yield the text of the run's model answers, then new text, until the run has ended.
 
         Only calls with ``stream=True`` write their text, which is kept for a day. Each piece has a
         cursor. A call with the last one as ``after``, in this process or another, misses nothing
         and repeats nothing. A piece with ``restarted`` says that the model is asked again: discard
-        the text of that call so far. ``follow=False`` yields the text that exists, and stops.
+        the text of that call so far. ``follow=False`` yields the text that exists, and stops. A
+        piece joins what can be read at once; with ``joined=False`` it is what the model sent at
+        once, so that all readers get the same pieces.
 
         Raises:
             RunNotFound: there is no such run, or its text is deleted.
@@ -305,7 +309,9 @@ class RunHandle(Generic[ResultT]):
         """
         cursor = parse_text_cursor(after, field="after")
         return RunStream(
-            text_stream.stream_text(self._kernel, self._key, after=cursor, follow=follow)
+            text_stream.stream_text(
+                self._kernel, self._key, after=cursor, follow=follow, joined=joined
+            )
         )
 
     # --- acting -----------------------------------------------------------------------------------

@@ -132,6 +132,22 @@ async def test_what_is_said_in_one_process_is_followed_in_another(either: House)
 
 
 @pytest.mark.usefixtures("asks_never")
+async def test_pieces_that_are_not_joined_are_the_same_for_all_readers(either: House) -> None:
+    one, other = either.open(), either.open()
+    head = await started(one)
+    async with writer(one, head) as speaking:
+        for word in ("so ", "be ", "it"):
+            speaking.emit(word)
+        here = [piece async for piece in one.run(RUN).tokens(follow=False, joined=False)]
+    await one.run(RUN).cancel()
+    stored = [piece async for piece in other.run(RUN).tokens(joined=False)]
+    assert [piece.text for piece in here] == ["so ", "be ", "it"]
+    assert stored[:3] == here
+    assert "".join(piece.text for piece in stored) == "so be it"
+    rest = other.run(RUN).tokens(after=here[0].cursor, joined=False)
+    assert "".join([piece.text async for piece in rest]) == "be it"
+
+
 async def test_here_each_word_is_heard_at_once_and_without_the_store(house: House) -> None:
     hf = house.open()
     head = await started(hf)

@@ -44,6 +44,7 @@
     │   ├── KeyNotFound           no API key has this id
     │   ├── Unauthenticated       the request has no valid API key or token
     │   ├── Forbidden             the caller's role or tenant does not permit it
+    │   ├── ServerStopping        the server stops: connect again (retryable)
     │   └── TooManyRequests       the caller sends too many requests (retryable)
     ├── Unsuccessful              the run did not finish, so there is no result
     │   ├── RunFailed             a node failed, and is not tried again
@@ -201,6 +202,7 @@ from holdfast.errors.service import (
     Forbidden,
     InvalidResponse,
     KeyNotFound,
+    ServerStopping,
     ServerUnavailable,
     TooManyRequests,
     Unauthenticated,
@@ -300,6 +302,7 @@ __all__ = [
     "RunFailed",
     "RunNotFound",
     "RunQuarantined",
+    "ServerStopping",
     "ServerUnavailable",
     "SessionBusy",
     "SignalMisfit",

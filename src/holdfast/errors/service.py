@@ -11,6 +11,7 @@ __all__ = [
     "Forbidden",
     "InvalidResponse",
     "KeyNotFound",
+    "ServerStopping",
     "ServerUnavailable",
     "TooManyRequests",
     "Unauthenticated",
@@ -52,6 +53,13 @@ class Forbidden(Refused):
     """The caller's role or tenant does not permit the request."""
 
     code = "forbidden"
+
+
+class ServerStopping(Refused):
+    """The server stops. Connect again: another server answers, or this one after its restart."""
+
+    code = "server_stopping"
+    retryable = True
 
 
 class TooManyRequests(Refused):

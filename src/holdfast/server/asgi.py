@@ -29,6 +29,7 @@ from holdfast.server.roles import check_roles
 from holdfast.server.routes import HANDLERS
 from holdfast.server.routing import described_routes, options_handlers
 from holdfast.server.services import OPENED, Connection, Services
+from holdfast.server.streams.sockets import HandshakeRefusals, note_socket_error
 
 __all__ = ["ServerApp", "asgi"]
 
@@ -65,6 +66,8 @@ class ServerApp:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["method"] == "HEAD":
             scope, send = {**scope, "method": "GET"}, _without_body(send)
+        if scope["type"] == "websocket":
+            send = HandshakeRefusals(scope, send)
         scope[OPENED] = []  # shared by copies of the scope
         try:
             await self._app(scope, receive, send)
@@ -88,6 +91,7 @@ class ServerApp:
                 self.worker = working
                 self.services.metrics.watch(working)
             await stack.enter_async_context(self.services.metrics.refreshing())
+            stack.push_async_callback(self.services.streams.shut_down)
             yield
 
 
@@ -112,6 +116,7 @@ def _litestar(services: Services, run: Any) -> Litestar:
             "services": Provide(give_services, sync_to_thread=False),
         },
         cors_config=_cors(services.options),
+        after_exception=[note_socket_error],
         exception_handlers={Exception: problem_of},
         guards=[admit],
         lifespan=[run],

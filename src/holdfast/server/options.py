@@ -164,6 +164,17 @@ class ServerOptions:
     """The limit on the number of headers."""
     header_seconds: float = 10.0
     """How long a request may take to send its headers."""
+    heartbeat_seconds: float = 15.0
+    """How long a stream may be silent before it sends a heartbeat."""
+    stream_messages_max: int = 4096
+    """How many messages of a run the server keeps for its followers. A follower that is further
+    behind than the others by more than that has to connect again."""
+    stream_bytes_max: int = 4 * 1024 * 1024
+    """How many bytes of messages of a run the server keeps for its followers."""
+    list_poll_seconds: float = 2.0
+    """How often the server reads a list of runs that is followed."""
+    followers_max: int = 10_000
+    """How many streams the server has open at a time."""
 
     def __post_init__(self) -> None:
         if self.jwt is not None and not self.authentication:

@@ -15,7 +15,6 @@ from holdfast.errors import (
     Forbidden,
     InvalidName,
     InvalidRequest,
-    StoreError,
     Unauthenticated,
     UnknownGraph,
 )
@@ -28,6 +27,8 @@ from holdfast.server.credentials import Credentials
 from holdfast.server.metrics import ServerMetrics
 from holdfast.server.options import ServerOptions
 from holdfast.server.roles import includes, role_of
+from holdfast.server.streams.registry import Streams
+from holdfast.server.streams.sockets import subprotocol_key
 
 __all__ = ["OPENED", "Connection", "Services", "ServicesOf"]
 
@@ -37,7 +38,6 @@ Connection = ASGIConnection[Any, Any, Any, Any]
 _TENANT_HEADER = "holdfast-tenant"
 OPENED = "holdfast.opened"
 """Where a request's scope has the callers for whom it counts as open: a list."""
-_SUBPROTOCOL_KEY = "holdfast.bearer."
 _EVERYONE = Identity("anonymous", ANY_TENANT, "admin")
 
 
@@ -55,6 +55,7 @@ class Services:
         self._credentials = Credentials(hf, options)
         fleet: Any = getattr(hf, "fleet", None)
         self.metrics = ServerMetrics(hf, overview=None if fleet is None else fleet.overview)
+        self.streams = Streams(options)
 
     def graph(self, name: str) -> Program:
         """Return the newest version of a graph that this server has.
@@ -96,13 +97,16 @@ class Services:
     async def still_valid(self, requester: Requester) -> bool:
         """Return whether the credentials of a request are still valid, for streams that stay open.
 
-        Ask every few seconds. It is False, too, if the store cannot say.
+        Ask every few seconds.
+
+        Raises:
+            StoreError: the store cannot say.
         """
         if not self.options.authentication:
             return True
         try:
             await self._credentials.identify(requester.identity.credential)
-        except (Unauthenticated, StoreError):
+        except Unauthenticated:
             return False
         return True
 
@@ -118,7 +122,7 @@ class Services:
             return _EVERYONE
         client = connection.client
         header = _single_header(connection, "authorization")
-        if header is None and (offered := _offered_key(connection)) is not None:
+        if header is None and (offered := subprotocol_key(connection)) is not None:
             header = f"Bearer {offered}"
         return await self._credentials.admit(header, address=client.host if client else "")
 
@@ -135,19 +139,6 @@ def _valid_tenant(asked: str) -> str:
     if asked == ANY_TENANT:
         raise InvalidName(f"{_TENANT_HEADER} must name one tenant", field=_TENANT_HEADER)
     return validated_tenant(asked)
-
-
-def _offered_key(connection: Connection) -> str | None:
-    """Return the key that a WebSocket offers as a subprotocol: browsers set no other header."""
-    offered: list[str] = cast("dict[str, Any]", connection.scope).get("subprotocols") or []
-    return next(
-        (
-            each.removeprefix(_SUBPROTOCOL_KEY)
-            for each in offered
-            if each.startswith(_SUBPROTOCOL_KEY)
-        ),
-        None,
-    )
 
 
 def _single_header(connection: Connection, name: str) -> str | None:

@@ -193,19 +193,25 @@ class RunHandle(Generic[ResultT]):
             self._handle.events, after=after, follow=follow, ephemeral=ephemeral
         )
 
-    def tokens(self, *, after: str | None = None, follow: bool = True) -> BlockingStream[TextPiece]:
+    def tokens(
+        self, *, after: str | None = None, follow: bool = True, joined: bool = True
+    ) -> BlockingStream[TextPiece]:
         """Yield the text of the run's model answers, then new text, until the run has ended.
 
         Only calls with ``stream=True`` write their text, which is kept for a day. Each piece has a
         cursor. A call with the last one as ``after``, in this process or another, misses nothing
         and repeats nothing. A piece with ``restarted`` says that the model is asked again: discard
-        the text of that call so far. ``follow=False`` yields the text that exists, and stops.
+        the text of that call so far. ``follow=False`` yields the text that exists, and stops. A
+        piece joins what can be read at once; with ``joined=False`` it is what the model sent at
+        once, so that all readers get the same pieces.
 
         Raises:
             RunNotFound: there is no such run, or its text is deleted.
             InvalidQuery: the cursor is not one of this run.
         """
-        return self._portal.open_stream(self._handle.tokens, after=after, follow=follow)
+        return self._portal.open_stream(
+            self._handle.tokens, after=after, follow=follow, joined=joined
+        )
 
     @overload
     def signal(

@@ -171,11 +171,12 @@ def _get_or_open_spool(
 
 
 async def stream_text(
-    kernel: Kernel, run: RunKey, *, after: TextCursor | None, follow: bool
+    kernel: Kernel, run: RunKey, *, after: TextCursor | None, follow: bool, joined: bool = True
 ) -> AsyncGenerator[TextPiece | None, None]:
     """Yield the text of a run's answers; with ``follow``, also new text until the run has ended.
 
-    It yields None when it has read the row and checked the cursor.
+    It yields None when it has read the row and checked the cursor. Unless the pieces are
+    ``joined``, each is one entry, so that all readers get the same pieces.
 
     Raises:
         RunNotFound: there is no such run, or its data is no longer stored.
@@ -186,7 +187,7 @@ async def stream_text(
     notified = asyncio.Event()
     with kernel.notifier.subscribe(run, notified), kernel.spools.notifier.subscribe(run, notified):
         head = await events.read_head_with_journal(kernel, run)
-        reader = _TextReader(kernel, head, after)
+        reader = _TextReader(kernel, head, after, joined=joined)
         yield None
         while True:
             found = False
@@ -223,7 +224,9 @@ class _TextReader:
     It remembers which attempt of each call it has read, and marks where another one replaces it.
     """
 
-    def __init__(self, kernel: Kernel, head: Head, after: TextCursor | None) -> None:
+    def __init__(
+        self, kernel: Kernel, head: Head, after: TextCursor | None, *, joined: bool
+    ) -> None:
         if after is not None and after.generation != head.generation:
             raise InvalidQuery(
                 f"the run {head.key.id!r} has no text at {str(after)!r}", field="after"
@@ -231,6 +234,7 @@ class _TextReader:
         self._kernel = kernel
         self._head = head
         self._has_cursor = after is not None
+        self._joined = joined
         self._position = after or TextCursor(head.generation, SpoolKey(0, ""), 0, 0)
         self._attempts: dict[str, tuple[SpoolKey, int]] = {}
 
@@ -285,12 +289,13 @@ class _TextReader:
     def _take_pieces(
         self, spool: SpoolKey, streams: Mapping[int, TextStream], numbered: Sequence[SpooledEntry]
     ) -> Iterable[TextPiece]:
-        """Yield entries as pieces; join adjacent entries of one stream."""
+        """Yield entries as pieces; join adjacent entries of one stream, if asked to."""
         pieces = [each for each in numbered if not _is_progress(each[2])]
         begin = 0
         for end in range(1, len(pieces) + 1):
             number, index, entry = pieces[end - 1]
-            if end < len(pieces) and pieces[end][2].stream == entry.stream:
+            is_continued = end < len(pieces) and pieces[end][2].stream == entry.stream
+            if self._joined and is_continued:
                 continue
             first, stream = pieces[begin][2], streams[entry.stream]
             self._position = TextCursor(self._head.generation, spool, number, index + 1)

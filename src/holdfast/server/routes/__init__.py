@@ -4,12 +4,14 @@ from holdfast.server.routes.bulk import BULK
 from holdfast.server.routes.description import DESCRIPTION
 from holdfast.server.routes.graphs import GRAPHS
 from holdfast.server.routes.keys import KEYS
+from holdfast.server.routes.list_streams import LIST_STREAMS
 from holdfast.server.routes.metrics import METRICS
 from holdfast.server.routes.quotas import QUOTAS
 from holdfast.server.routes.run_actions import RUN_ACTIONS
 from holdfast.server.routes.run_reads import RUN_READS
 from holdfast.server.routes.runs import RUNS
 from holdfast.server.routes.sessions import SESSIONS
+from holdfast.server.routes.streams import STREAMS
 
 __all__ = ["HANDLERS"]
 
@@ -18,6 +20,8 @@ HANDLERS = (
     *RUNS,
     *RUN_READS,
     *RUN_ACTIONS,
+    *STREAMS,
+    *LIST_STREAMS,
     *SESSIONS,
     *QUOTAS,
     *BULK,
