@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
+import msgspec
 import uvicorn
 
 from holdfast import Holdfast, KeyRole
@@ -17,7 +18,7 @@ from holdfast.server import ServerApp, ServerOptions, asgi
 from holdfast.server.protocol import limited_protocol
 from tests.server.graphs import GRAPHS
 
-__all__ = ["bearer", "key_for", "listening", "serving"]
+__all__ = ["answer_to", "bearer", "key_for", "listening", "serving"]
 
 
 def bearer(secret: str) -> dict[str, str]:
@@ -40,6 +41,47 @@ async def serving(
         httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
     ):
         yield client, app
+
+
+async def answer_to(
+    app: ServerApp, method: str, path: str, *, headers: dict[str, str], json: Any = None
+) -> tuple[int, str]:
+    """Return the status and the text of a response; of a stream, its first part."""
+    body = b"" if json is None else msgspec.json.encode(json)
+    given = {"Host": "localhost", "Content-Type": "application/json", **headers}
+    given["Content-Length"] = str(len(body))
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
+        "client": ("10.0.0.1", 1),
+        "server": ("localhost", 80),
+        "scheme": "http",
+        "http_version": "1.1",
+    }
+    parts = iter([{"type": "http.request", "body": body, "more_body": False}])
+    seen, status, text = asyncio.Event(), 0, b""
+
+    async def receive() -> Any:
+        for part in parts:
+            return part
+        await seen.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        nonlocal status, text
+        status = message.get("status", status)
+        text += message.get("body", b"")
+        if text:
+            seen.set()
+
+    async with asyncio.timeout(20):
+        await app(scope, receive, send)
+    return status, text.decode()
 
 
 class _Server(uvicorn.Server):

@@ -11,7 +11,15 @@ from holdfast.server.roles import Role
 __all__ = ["BODIES", "Route", "routes_of"]
 
 BODIES: Mapping[tuple[str, str], Any] = {
+    ("POST", "/v1/bulk"): {"action": "cancel", "everything": True},
     ("POST", "/v1/keys"): {"name": "made", "role": "viewer"},
+    ("POST", "/v1/runs"): {"graph": "orders", "input": {"item": "pen"}},
+    ("PUT", "/v1/runs/{id}/budget"): {"usd": 1},
+    ("POST", "/v1/runs/{id}/calls/{call}/resolve"): {"void": True},
+    ("POST", "/v1/runs/{id}/cancel"): {"reason": "not mine"},
+    ("POST", "/v1/runs/{id}/extend"): {"expires": "30d"},
+    ("POST", "/v1/runs/{id}/retry"): {},
+    ("POST", "/v1/runs/{id}/signals"): {"name": "approved", "payload": True},
 }
 """A valid body for each route that takes one."""
 
@@ -33,10 +41,10 @@ class Route(NamedTuple):
 
 
 def routes_of(app: ServerApp) -> Iterator[Route]:
-    """Yield every route, except what only answers OPTIONS."""
+    """Yield every route, except OPTIONS, and HEAD, which is GET without its body."""
     for route in app.litestar.routes:
         handlers: list[Any] = getattr(route, "route_handlers", None) or [route.route_handler]
         for handler in handlers:
             for method in getattr(handler, "http_methods", {"WS"}):
-                if method != "OPTIONS":
+                if method not in ("HEAD", "OPTIONS"):
                     yield Route(method, route.path_format, handler.opt["role"])

@@ -45,7 +45,7 @@ def service_thread(url: str) -> Iterator[ServiceThread]:
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
 
-    async def opened() -> tuple[ServiceThread, Any, asyncio.Event, asyncio.Task[None]]:
+    async def opened() -> tuple[ServiceThread, asyncio.Event, asyncio.Task[None]]:
         ready: asyncio.Future[ServiceThread] = loop.create_future()
         stop = asyncio.Event()
 
@@ -57,9 +57,9 @@ def service_thread(url: str) -> Iterator[ServiceThread]:
                     await stop.wait()
 
         task = loop.create_task(serve())
-        return await ready, None, stop, task
+        return await ready, stop, task
 
-    service, _, stop, task = asyncio.run_coroutine_threadsafe(opened(), loop).result(SECONDS_MAX)
+    service, stop, task = asyncio.run_coroutine_threadsafe(opened(), loop).result(SECONDS_MAX)
     try:
         yield service
     finally:
