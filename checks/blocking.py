@@ -94,6 +94,14 @@ def counts(self) -> Counter[str]:
         },
         notes={"stop": _CTRL_C},
     ),
+    Twin(
+        name="Callbacks",
+        file="callbacks.py",
+        inner="_callbacks",
+        details="",
+        # A server sets the address, and it has the async API.
+        methods=frozenset({"accept", "public_url", "rotate_keys"}),
+    ),
 )
 
 
@@ -292,7 +300,8 @@ def _body(twin: Twin, function: Function, *, overloaded: bool) -> str:
     twin_returned = returned.partition("[")[0]
     arguments = ", ".join(filter(None, [inner, _passed(function)]))
     if _is_property(function):
-        return f"return {inner}"
+        made = f"{returned}(self._portal, {inner})" if returned in _FILES else inner
+        return f"return {made}"
     if name == "close":
         return f"self._portal.close({inner})"
     if isinstance(function, ast.AsyncFunctionDef):

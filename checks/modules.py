@@ -25,6 +25,7 @@ _PACKAGES = (
     "server/routes",
     "sync",
     "integrations",
+    "webhooks",
     "engine/client",
     "engine/worker",
     "engine/execution",

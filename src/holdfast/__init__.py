@@ -74,6 +74,7 @@ from holdfast.model.signals import SignalName, signal
 from holdfast.model.spending import Spending
 from holdfast.model.wait import Wait
 from holdfast.records.run_filter import RunFilter
+from holdfast.webhooks.callbacks import Callbacks
 
 __all__ = [
     "END",
@@ -90,6 +91,7 @@ __all__ = [
     "Budget",
     "BudgetLimits",
     "BulkProgress",
+    "Callbacks",
     "Caller",
     "Child",
     "ChildCondition",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, NoReturn, TypeVar, Unpack
@@ -62,6 +63,7 @@ from holdfast.records.keys import RunKey, SessionQueueKey
 from holdfast.records.run_filter import RunFilter
 from holdfast.storage import Meter, Store
 from holdfast.storage import open as open_store
+from holdfast.webhooks.callbacks import Callbacks
 
 __all__ = ["Holdfast"]
 
@@ -97,6 +99,7 @@ class Holdfast:
         record: Recording = "fitting",
         redact: Redact | None = None,
         hooks: Hooks | None = None,
+        public_url: str | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
         store: Store | None = None,
@@ -114,6 +117,8 @@ class Holdfast:
         `Recording`. Before they are written, values under names such as ``password`` are replaced.
         Then ``redact`` gets them as plain values and returns what is written, None for nothing.
         ``hooks`` are called after a run paused, failed or ended in this process; see `Hooks`.
+        ``public_url`` is the address of the server with which `Context.callback` begins, by default
+        that in ``HOLDFAST_PUBLIC_URL``.
 
         Raises:
             InvalidUrl: the address cannot be understood.
@@ -133,6 +138,9 @@ class Holdfast:
         self._hooks = HookCalls(self._kernel, hooks)
         self._workers = ProcessWorkers(self._hooks)
         self._launcher = RunLauncher(self._kernel, self._workers)
+        self._callbacks = Callbacks(self._kernel, self._workers)
+        if public_url := public_url or os.environ.get("HOLDFAST_PUBLIC_URL"):
+            self._callbacks.set_public_url(public_url)
         self._outcomes = RunOutcomes(self._kernel, self._workers)
         self._services = HandleServices(
             self._kernel, self._workers, self._resources, self._outcomes
@@ -147,6 +155,11 @@ class Holdfast:
     def meter(self) -> Meter:
         """Counts of the store operations so far, and what they cost."""
         return self._store.meter
+
+    @property
+    def callbacks(self) -> Callbacks:
+        """What other systems post to the addresses of `Context.callback`."""
+        return self._callbacks
 
     @property
     def saved(self) -> Saved:

@@ -18,8 +18,10 @@
     │   │   └── SignalMisfit      a payload that does not fit the type of its signal
     │   ├── InvalidPrompt         messages, tools or parameters that no model accepts
     │   ├── InvalidName           an id or a name that is not valid
+    │   ├── PublicUrlMissing      a callback, but no public address of the server
     │   ├── QuotaTooSmall         one request needs more than a quota permits in a window
     │   ├── ResourceMissing       a worker lacks a model, quota or task of its graphs
+    │   ├── TargetRefused         a webhook's address that must not be contacted
     │   └── UnknownSignal         a signal that the graph does not declare
     ├── Refused                   a valid request was refused
     │   ├── ConditionFailed       the condition of one write did not hold
@@ -41,6 +43,9 @@
     │   ├── UnknownGraph          the server has no graph of this name
     │   ├── Unauthenticated       the request has no valid API key or token
     │   ├── Forbidden             the caller's role or tenant does not permit it
+    │   ├── CallbackInvalid       no such callback: forged, malformed, or its run is gone
+    │   ├── CallbackExpired       the callback has expired, or its run has ended
+    │   ├── WebhookNotFound       the tenant has no webhook of this id
     │   └── TooManyRequests       the caller sends too many requests (retryable)
     ├── Unsuccessful              the run did not finish, so there is no result
     │   ├── RunFailed             a node failed, and is not tried again
@@ -172,9 +177,11 @@ from holdfast.errors.requests import (
     InvalidWrite,
     ItemTooLarge,
     PayloadTooLarge,
+    PublicUrlMissing,
     QuotaTooSmall,
     ResourceMissing,
     SignalMisfit,
+    TargetRefused,
     UnknownSignal,
 )
 from holdfast.errors.root import HoldfastError
@@ -190,7 +197,15 @@ from holdfast.errors.runs import (
     UnknownNode,
     Unsuccessful,
 )
-from holdfast.errors.service import Forbidden, TooManyRequests, Unauthenticated, UnknownGraph
+from holdfast.errors.service import (
+    CallbackExpired,
+    CallbackInvalid,
+    Forbidden,
+    TooManyRequests,
+    Unauthenticated,
+    UnknownGraph,
+    WebhookNotFound,
+)
 from holdfast.errors.stores import (
     AccessDenied,
     CredentialsExpired,
@@ -224,6 +239,8 @@ __all__ = [
     "CallError",
     "CallFailed",
     "CallTimedOut",
+    "CallbackExpired",
+    "CallbackInvalid",
     "ChangesOff",
     "ChangesTrimmed",
     "ConditionFailed",
@@ -267,6 +284,7 @@ __all__ = [
     "OutcomeUnknown",
     "PayloadTooLarge",
     "PriceUnknown",
+    "PublicUrlMissing",
     "QuotaTooSmall",
     "RecordTooLarge",
     "Refused",
@@ -294,6 +312,7 @@ __all__ = [
     "StoreReplaced",
     "StoreUnavailable",
     "StoreUnusable",
+    "TargetRefused",
     "Throttled",
     "TooManyRequests",
     "TransactionCancelled",
@@ -308,4 +327,5 @@ __all__ = [
     "WaitBeyondExpiry",
     "WaitInsideTimeout",
     "WaitTimedOut",
+    "WebhookNotFound",
 ]

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from holdfast.errors.refusals import Refused
 
-__all__ = ["Forbidden", "TooManyRequests", "Unauthenticated", "UnknownGraph"]
+__all__ = [
+    "CallbackExpired",
+    "CallbackInvalid",
+    "Forbidden",
+    "TooManyRequests",
+    "Unauthenticated",
+    "UnknownGraph",
+    "WebhookNotFound",
+]
 
 
 class UnknownGraph(Refused):
@@ -23,6 +31,24 @@ class Forbidden(Refused):
     """The caller's role or tenant does not permit the request."""
 
     code = "forbidden"
+
+
+class CallbackInvalid(Refused):
+    """There is no such callback: its token was not signed for this store, or its run is gone."""
+
+    code = "callback_invalid"
+
+
+class CallbackExpired(Refused):
+    """The callback has expired."""
+
+    code = "callback_expired"
+
+
+class WebhookNotFound(Refused):
+    """The tenant has no webhook with this id."""
+
+    code = "webhook_not_found"
 
 
 class TooManyRequests(Refused):

@@ -19,6 +19,7 @@ the same                            ``T#{number:012}``                        a 
 ``GRAPH#{name}``                    ``{version:08}``                          facts about a graph
 ``SETTINGS``                        ``SETTINGS``                              settings of the store
 ``REAPING``                         ``REAPING``                               repeated sweeps
+``SIGNING``                         ``SIGNING``                               keys that sign tokens
 =================================== ========================================= ======================
 
 A spool is ``{epoch:08}#{id}``: the epoch of the owner that wrote it, and a UUIDv7. Streamed text
@@ -44,6 +45,7 @@ __all__ = [
     "HEAD",
     "REAPING",
     "SETTINGS",
+    "SIGNING",
     "SORTS_LAST",
     "RunKey",
     "SessionQueueKey",
@@ -79,6 +81,7 @@ __all__ = [
 HEAD = "HEAD"
 SETTINGS = Key("SETTINGS", "SETTINGS")
 REAPING = Key("REAPING", "REAPING")
+SIGNING = Key("SIGNING", "SIGNING")
 
 # Sorts after all digits and letters in keys.
 SORTS_LAST = "~"

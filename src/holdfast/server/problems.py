@@ -14,6 +14,8 @@ from holdfast.display import get_logger
 from holdfast.errors import (
     AlreadyExists,
     BudgetShared,
+    CallbackExpired,
+    CallbackInvalid,
     ExpiryNotLater,
     Forbidden,
     HoldfastError,
@@ -34,6 +36,7 @@ from holdfast.errors import (
     Unauthenticated,
     UnknownGraph,
     UnknownSignal,
+    WebhookNotFound,
 )
 
 __all__ = ["PROBLEM_JSON", "STATUSES", "Problem", "problem_of", "status_of"]
@@ -52,6 +55,9 @@ STATUSES: tuple[tuple[type[HoldfastError], int], ...] = (
     (Unauthenticated, 401),
     (Forbidden, 403),
     (RunNotFound, 404),
+    (CallbackInvalid, 404),
+    (WebhookNotFound, 404),
+    (CallbackExpired, 410),
     (UnknownGraph, 404),
     (TooManyRequests, 429),
     (InboxFull, 429),

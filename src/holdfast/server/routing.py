@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
 from litestar.enums import MediaType
@@ -26,6 +26,7 @@ _DESCRIPTIONS = {
     405: "The path has no such method.",
     406: "The server cannot answer in the form that the request accepts.",
     409: "What is stored does not permit it.",
+    410: "It has expired, or its run has ended.",
     413: "The body or a value in it is too large.",
     415: "The body is not JSON.",
     422: "A value is not valid.",
@@ -43,14 +44,17 @@ def route(
     tag: str,
     status: int = 200,
     conflicts: bool = False,
+    gone: bool = False,
+    also: Mapping[int, Any] | None = None,
     media_type: str = MediaType.JSON,
     **options: Any,
 ) -> Callable[[Callable[..., Any]], HTTPRouteHandler]:
     """Make a handler of a function. Its first docstring line is the summary in the API.
 
-    ``conflicts`` says that it may answer with 409.
+    ``conflicts`` says that it may answer with 409, ``gone`` that it may answer with 410.
+    ``also`` has other statuses of success, with the types of their answers.
     """
-    statuses = (*_ALWAYS, 409) if conflicts else _ALWAYS
+    statuses = (*_ALWAYS, *((409,) if conflicts else ()), *((410,) if gone else ()))
 
     def decorate(function: Callable[..., Any]) -> HTTPRouteHandler:
         summary, _, rest = (function.__doc__ or "").strip().partition("\n")
@@ -66,6 +70,10 @@ def route(
             tags=[tag],
             raises=None,
             responses={
+                each: ResponseSpec(kind, generate_examples=False)
+                for each, kind in (also or {}).items()
+            }
+            | {
                 each: ResponseSpec(
                     Problem,
                     generate_examples=False,

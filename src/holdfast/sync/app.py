@@ -30,6 +30,7 @@ from holdfast.model.run import AmbiguousCall, OnBusy, RunPage, SessionQueueEntry
 from holdfast.portal import Portal
 from holdfast.records.run_filter import RunFilter
 from holdfast.storage import Meter, Store
+from holdfast.sync.callbacks import Callbacks
 from holdfast.sync.handle import RunHandle
 from holdfast.sync.worker import Worker
 
@@ -60,6 +61,7 @@ class Holdfast:
         record: Recording = "fitting",
         redact: Redact | None = None,
         hooks: Hooks | None = None,
+        public_url: str | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
         store: Store | None = None,
@@ -77,6 +79,8 @@ class Holdfast:
         `Recording`. Before they are written, values under names such as ``password`` are replaced.
         Then ``redact`` gets them as plain values and returns what is written, None for nothing.
         ``hooks`` are called after a run paused, failed or ended in this process; see `Hooks`.
+        ``public_url`` is the address of the server with which `Context.callback` begins, by default
+        that in ``HOLDFAST_PUBLIC_URL``.
 
         Raises:
             InvalidUrl: the address cannot be understood.
@@ -93,6 +97,7 @@ class Holdfast:
             record=record,
             redact=redact,
             hooks=hooks,
+            public_url=public_url,
             clock=clock,
             ids=ids,
             store=store,
@@ -108,6 +113,11 @@ class Holdfast:
     def meter(self) -> Meter:
         """Counts of the store operations so far, and what they cost."""
         return self._holdfast.meter
+
+    @property
+    def callbacks(self) -> Callbacks:
+        """What other systems post to the addresses of `Context.callback`."""
+        return Callbacks(self._portal, self._holdfast.callbacks)
 
     @property
     def saved(self) -> Saved:

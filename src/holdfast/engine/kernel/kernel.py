@@ -13,6 +13,7 @@ from holdfast.engine.kernel.known_graphs import KnownGraphs
 from holdfast.engine.kernel.live_events import LiveEvents
 from holdfast.engine.kernel.news import ChangeNotifier
 from holdfast.engine.kernel.offload import ThreadOffload
+from holdfast.engine.kernel.signing_key_cache import SigningKeyCache
 from holdfast.engine.kernel.spool import Spools
 from holdfast.errors import (
     ConditionFailed,
@@ -105,6 +106,8 @@ class Kernel:
         self.accounts = store.records("account")
         self.graph_items = store.records("graph")
         self.known_graphs = KnownGraphs()
+        self.signing_keys = SigningKeyCache()
+        self.public_url: str | None = None
         self._user_key = user_key
         self._settings: Settings | None = None
         self._settings_checked_at = 0.0
