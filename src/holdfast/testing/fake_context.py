@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
+from holdfast.engine.effects.begun_requests import tracked
 from holdfast.engine.effects.call_options import CallOptions
 from holdfast.engine.effects.calls import Calls
 from holdfast.engine.execution.blocking_context import BlockingContext
@@ -163,6 +164,7 @@ class FakeContext(Context):
         """Note how far the node is; see `progress_reports`."""
         self.progress_reports.append((fraction, message))
 
+    @tracked
     async def callback(
         self, condition: SignalName[Any] | str, *, expires: Duration | None = None
     ) -> str:
