@@ -37,6 +37,7 @@ _PACKAGES = (
     "graph",
     "records",
     "model",
+    "network",
     "storage",
     "storage/backups",
     "storage/sqlite",

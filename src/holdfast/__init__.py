@@ -73,8 +73,16 @@ from holdfast.model.run import (
 from holdfast.model.signals import SignalName, signal
 from holdfast.model.spending import Spending
 from holdfast.model.wait import Wait
+from holdfast.model.webhook import (
+    DeliveryState,
+    NewWebhook,
+    Webhook,
+    WebhookDelivery,
+    WebhookEvent,
+)
 from holdfast.records.run_filter import RunFilter
 from holdfast.webhooks.callbacks import Callbacks
+from holdfast.webhooks.webhooks import Webhooks
 
 __all__ = [
     "END",
@@ -98,6 +106,7 @@ __all__ = [
     "Chooser",
     "Context",
     "Conversation",
+    "DeliveryState",
     "Done",
     "Durability",
     "Duration",
@@ -112,6 +121,7 @@ __all__ = [
     "Model",
     "ModelPrice",
     "Moment",
+    "NewWebhook",
     "Node",
     "NodeDecorator",
     "OnBusy",
@@ -156,6 +166,10 @@ __all__ = [
     "Wait",
     "WaitAnswer",
     "WaitPage",
+    "Webhook",
+    "WebhookDelivery",
+    "WebhookEvent",
+    "Webhooks",
     "Worker",
     "WorkerHealth",
     "WorkerKeywords",

@@ -64,6 +64,7 @@ from holdfast.records.run_filter import RunFilter
 from holdfast.storage import Meter, Store
 from holdfast.storage import open as open_store
 from holdfast.webhooks.callbacks import Callbacks
+from holdfast.webhooks.webhooks import Webhooks
 
 __all__ = ["Holdfast"]
 
@@ -138,6 +139,7 @@ class Holdfast:
         self._hooks = HookCalls(self._kernel, hooks)
         self._workers = ProcessWorkers(self._hooks)
         self._launcher = RunLauncher(self._kernel, self._workers)
+        self._webhooks = Webhooks(self._kernel, self._tenant)
         self._callbacks = Callbacks(self._kernel, self._workers)
         if public_url := public_url or os.environ.get("HOLDFAST_PUBLIC_URL"):
             self._callbacks.set_public_url(public_url)
@@ -160,6 +162,11 @@ class Holdfast:
     def callbacks(self) -> Callbacks:
         """What other systems post to the addresses of `Context.callback`."""
         return self._callbacks
+
+    @property
+    def webhooks(self) -> Webhooks:
+        """The webhooks: events of runs that are posted to other systems."""
+        return self._webhooks
 
     @property
     def saved(self) -> Saved:

@@ -11,12 +11,14 @@ the same                            ``CHILD#{generation}#{child id}``         it
 the same                            ``CALL#{generation}#{call id}``           ambiguous calls
 the same                            ``ACCOUNT#{generation}``                  its shared budget
 the same                            ``GRANT#{generation}#{run id}``           a grant from it
+the same                            ``HOOK#{generation}#{webhook}``           its webhooks
 ``LANE#{tenant}#{user}#{session}``  ``LAST``                                  last ticket number
 the same                            ``T#{number:012}``                        a ticket of a run
 ``ANSWER#{tenant}#{digest}``        ``ANSWER``                                a shared answer
 ``WORKER#{id}``                     ``WORKER``                                a worker and its lease
 ``QUOTA#{tenant}#{name}``           ``QUOTA``                                 the level of a quota
 ``GRAPH#{name}``                    ``{version:08}``                          facts about a graph
+``WEBHOOKS#{tenant}``               ``{webhook}``                             a webhook
 ``SETTINGS``                        ``SETTINGS``                              settings of the store
 ``REAPING``                         ``REAPING``                               repeated sweeps
 ``SIGNING``                         ``SIGNING``                               keys that sign tokens

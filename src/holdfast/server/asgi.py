@@ -13,6 +13,7 @@ from litestar.types import Scope
 from holdfast.app import Holdfast
 from holdfast.engine.worker.options import WorkerOptions
 from holdfast.model.program import Program
+from holdfast.network.addresses import AllowList
 from holdfast.server.caller import Requester
 from holdfast.server.encoding import JsonResponse
 from holdfast.server.openapi import openapi_config
@@ -36,7 +37,9 @@ def asgi(
     It runs a worker for them between its startup and its shutdown, unless ``worker`` is False. A
     framework that mounts it must enter `ServerApp.lifespan` in its own lifespan.
     """
-    return ServerApp(Services(hf, tuple(graphs), options or ServerOptions()), worker)
+    options = options or ServerOptions()
+    hf.webhooks.allow = AllowList(options.webhook_allow)
+    return ServerApp(Services(hf, tuple(graphs), options), worker)
 
 
 class ServerApp:
@@ -59,6 +62,9 @@ class ServerApp:
     @asynccontextmanager
     async def _run(self, app: Litestar) -> AsyncGenerator[None]:
         async with AsyncExitStack() as stack:
+            if self.services.options.webhooks:
+                # Before the worker: what the worker pauses or ends when it stops is delivered, too.
+                await stack.enter_async_context(self.services.hf.webhooks.deliver())
             if self._worker is not False:
                 options = None if self._worker is True else self._worker
                 working = self.services.hf.worker(self.services.graphs, options=options)

@@ -9,6 +9,7 @@ from holdfast.portal import BlockingStream
 from holdfast.sync.app import Holdfast
 from holdfast.sync.callbacks import Callbacks
 from holdfast.sync.handle import RunHandle
+from holdfast.sync.webhooks import Webhooks
 from holdfast.sync.worker import Worker
 
-__all__ = ["BlockingStream", "Callbacks", "Holdfast", "RunHandle", "Worker"]
+__all__ = ["BlockingStream", "Callbacks", "Holdfast", "RunHandle", "Webhooks", "Worker"]

@@ -32,6 +32,7 @@ from holdfast.records.run_filter import RunFilter
 from holdfast.storage import Meter, Store
 from holdfast.sync.callbacks import Callbacks
 from holdfast.sync.handle import RunHandle
+from holdfast.sync.webhooks import Webhooks
 from holdfast.sync.worker import Worker
 
 __all__ = ["Holdfast"]
@@ -118,6 +119,11 @@ class Holdfast:
     def callbacks(self) -> Callbacks:
         """What other systems post to the addresses of `Context.callback`."""
         return Callbacks(self._portal, self._holdfast.callbacks)
+
+    @property
+    def webhooks(self) -> Webhooks:
+        """The webhooks: events of runs that are posted to other systems."""
+        return Webhooks(self._portal, self._holdfast.webhooks)
 
     @property
     def saved(self) -> Saved:
