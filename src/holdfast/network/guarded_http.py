@@ -11,6 +11,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
+from functools import cache
 from ipaddress import ip_address
 from typing import Any, TypeAlias, cast
 
@@ -42,10 +43,10 @@ def guarded_client(
 
     It follows no redirects, keeps no cookies of others, and uses no proxy.
     """
-    transport = httpx.AsyncHTTPTransport(trust_env=False)
+    transport = httpx.AsyncHTTPTransport(verify=_ssl_context(), trust_env=False)
     # httpx offers no way to pass a backend, and its own transport maps all errors.
     transport._pool = httpcore.AsyncConnectionPool(  # pyright: ignore[reportPrivateUsage]
-        ssl_context=ssl.create_default_context(),
+        ssl_context=_ssl_context(),
         max_connections=_CONNECTIONS_MAX,
         max_keepalive_connections=_IDLE_CONNECTIONS_MAX,
         network_backend=_GuardedBackend(allow, resolve),
@@ -57,6 +58,12 @@ def guarded_client(
         follow_redirects=False,
         event_hooks={"request": [_url_check(allow)]},
     )
+
+
+@cache
+def _ssl_context() -> ssl.SSLContext:
+    """Return the context of all clients: to read the certificates takes a tenth of a second."""
+    return httpx.create_ssl_context(trust_env=False)
 
 
 def _url_check(allow: AllowList) -> Callable[[httpx.Request], Awaitable[None]]:

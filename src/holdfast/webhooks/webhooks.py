@@ -199,7 +199,8 @@ class Webhooks:
     async def deliver(self) -> AsyncGenerator[None]:
         """Deliver the webhooks of all tenants in this process, until the block ends.
 
-        ``async with hf.webhooks.deliver(): …``. A server and ``holdfast worker`` do this. It needs the extra ``server``.
+        ``async with hf.webhooks.deliver(): …``. A server and ``holdfast worker`` do this. It needs
+        the extra ``server``.
 
         Raises:
             InvalidRequest: the extra is not installed.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from litestar.params import PathParameter, QueryParameter
+from litestar.params import JSONBody, PathParameter, QueryParameter
 
 from holdfast.model.durations import seconds
 from holdfast.model.json_form import JsonForm
@@ -55,7 +55,7 @@ async def list_webhooks(requester: RequesterOf) -> WebhookList:
 
 
 @route("POST", "/v1/webhooks", role="admin", tag="webhooks", status=201)
-async def add_webhook(requester: RequesterOf, data: WebhookRequest) -> NewWebhook:
+async def add_webhook(requester: RequesterOf, data: JSONBody[WebhookRequest]) -> NewWebhook:
     """Add a webhook. The answer has its secret, which is shown only once."""
     return await requester.hf.webhooks.add(
         data.url,
