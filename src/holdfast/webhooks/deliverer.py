@@ -264,15 +264,12 @@ class Deliverer:
         if (rest or not self._targets.has_room(webhook.id)) and not delivery.is_test:
             await self._postpone(item, delivery, round(max(rest, 1.0) * 1000))
             return None
-        lease_ms = clock.now_ms() + LEASE_MS
-        leased = await self._write(
-            item,
-            msgspec.structs.replace(
+        with self._targets.attempt(webhook.id):  # counted before the lease, which takes a while
+            lease_ms = clock.now_ms() + LEASE_MS
+            claimed = msgspec.structs.replace(
                 delivery, leased_ms=lease_ms, due_ms=lease_ms, event=message.type
-            ),
-            run_ttl,
-        )
-        with self._targets.attempt(webhook.id):
+            )
+            leased = await self._write(item, claimed, run_ttl)
             outcome = await self._sender.send(
                 webhook.url, webhook.secret, message, now_ms=clock.now_ms()
             )
