@@ -300,6 +300,20 @@ async def test_after_three_days_a_message_is_given_up(
     assert [message.type for _, message in sender.sent[count:]] == ["run.finished"]
 
 
+async def test_a_new_event_gets_all_the_time_for_its_own_attempts(
+    hf: Holdfast, pump: Pump, sender: FakeSender
+) -> None:
+    added = await hf.webhooks.add(URL, events=["run.paused", "run.finished"])
+    await start(hf, "o-1")
+    sender.outcome = lambda *_: SendOutcome("status 500")
+    await pump.poll(after=2)
+    await pump.poll(after=3600 * 71)
+    await finish(hf, "o-1")
+    await pump.poll(after=3600 * 2)
+    (delivery,) = await hf.webhooks.deliveries(added.webhook.id)
+    assert (delivery.event, delivery.state, delivery.attempts) == ("run.finished", "failing", 1)
+
+
 async def test_a_410_disables_the_webhook(hf: Holdfast, pump: Pump, sender: FakeSender) -> None:
     added = await hf.webhooks.add(URL)
     sender.outcome = lambda *_: SendOutcome("status 410", gone=True)

@@ -60,6 +60,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How often nothing was new since the last message."""
     event: str = ""
     """The event of the last message."""
+    message: str = ""
+    """The id of the last message. Attempts are counted for each message."""
     state: DeliveryState = "pending"
     attempts: int = 0
     failing_ms: int = 0

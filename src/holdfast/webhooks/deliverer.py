@@ -64,7 +64,8 @@ _PAGE_ITEMS = 100
 _PAGES_MAX = 10
 _CONCURRENCY_MAX = 32
 _NUDGES_MAX = 1_000
-_STOP_SECONDS = 12.0
+# How long attempts may go on when the process stops; then others repeat them after the lease.
+_STOP_SECONDS = 3.0
 # How old the list of a tenant's webhooks may be.
 _LIST_SECONDS = 5.0
 
@@ -266,9 +267,11 @@ class Deliverer:
             return None
         with self._targets.attempt(webhook.id):  # counted before the lease, which takes a while
             lease_ms = clock.now_ms() + LEASE_MS
-            claimed = msgspec.structs.replace(
-                delivery, leased_ms=lease_ms, due_ms=lease_ms, event=message.type
-            )
+            if delivery.message != message.id:
+                delivery = msgspec.structs.replace(
+                    delivery, message=message.id, event=message.type, attempts=0, failing_ms=0
+                )
+            claimed = msgspec.structs.replace(delivery, leased_ms=lease_ms, due_ms=lease_ms)
             leased = await self._write(item, claimed, run_ttl)
             outcome = await self._sender.send(
                 webhook.url, webhook.secret, message, now_ms=clock.now_ms()

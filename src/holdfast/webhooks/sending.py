@@ -58,8 +58,10 @@ class HttpSender:
             return SendOutcome(f"no answer within {_TIMEOUT_SECONDS:g} s")
         except TargetRefused as error:
             return SendOutcome(str(error))
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError, OSError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             return SendOutcome(f"{type(error).__name__}: {error}"[:300])
+        except Exception as error:  # without its text, which may have the secret
+            return SendOutcome(type(error).__name__)
 
     async def _post(self, url: str, headers: dict[str, str], body: bytes) -> SendOutcome:
         async with self._client.stream("POST", url, headers=headers, content=body) as response:
