@@ -10,6 +10,7 @@ import click
 from holdfast.cli.failures import EscapingGroup
 from holdfast.cli.run import run
 from holdfast.cli.store import store
+from holdfast.cli.webhook import webhook
 from holdfast.cli.worker import worker
 
 __all__ = ["main"]
@@ -24,5 +25,5 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-for _command in (run, store, worker):
+for _command in (run, store, webhook, worker):
     main.add_command(_command)

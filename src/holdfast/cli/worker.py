@@ -21,6 +21,8 @@ from holdfast.cli.opening import common_options
 from holdfast.cli.parameters import DURATION, example
 from holdfast.cli.targets import FORMS, load_dict, load_graphs
 from holdfast.cli.text import say
+from holdfast.cli.webhook import allow_option
+from holdfast.cli.webhook_delivery import deliver_webhooks
 from holdfast.engine.worker.options import WorkerOptions
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import StoreError
@@ -132,6 +134,7 @@ _EPILOG = (
     show_default=True,
     help="How logs are shown on standard error.",
 )
+@allow_option
 def worker(
     targets: Sequence[str],
     url: str,
@@ -148,6 +151,7 @@ def worker(
     resumes_max: int,
     log_level: str | None,
     log_format: str,
+    webhook_allow: Sequence[str],
 ) -> None:
     """Run the graphs of the TARGETs, for all tenants, until a signal asks it to stop."""
     with show_errors():
@@ -168,18 +172,22 @@ def worker(
             resumes_max=resumes_max,
         )
         configure_logging(log_level, log_format)
-        asyncio.run(_run_worker(url, graphs, options, settings))
+        asyncio.run(_run_worker(url, graphs, options, settings, webhook_allow))
 
 
 async def _run_worker(
-    url: str, graphs: Sequence[Program], options: WorkerOptions, settings: Mapping[str, Any]
+    url: str,
+    graphs: Sequence[Program],
+    options: WorkerOptions,
+    settings: Mapping[str, Any],
+    webhook_allow: Sequence[str],
 ) -> None:
     stop_requested = asyncio.Event()
     with _handle_signals(stop_requested.set):
         opened = await _open_holdfast(url, settings, stop_requested)
         if opened is None:
             return
-        async with opened as holdfast:
+        async with opened as holdfast, deliver_webhooks(holdfast, webhook_allow):
             working = holdfast.worker(graphs, options=options)
             if not await _start_worker(working, stop_requested):
                 return

@@ -185,6 +185,8 @@ class Deliverer:
                 self._again.discard(key)
                 with suppress(ConditionFailed):  # another process has changed the item
                     await self._follow(key)
+        except StoreClosed:
+            return
         except HoldfastError as error:
             _log.warning("the webhook item %s was not handled: %s", key.sk, error)
         except Exception:
