@@ -11,7 +11,7 @@ from holdfast.cli.opening import with_holdfast
 from holdfast.cli.parameters import example, json_option
 from holdfast.cli.text import columns, pretty, say
 from holdfast.model.moments import utc_text
-from holdfast.model.webhook import WEBHOOK_EVENTS, Webhook, WebhookDelivery
+from holdfast.model.webhook import WEBHOOK_EVENTS, Webhook, WebhookDelivery, WebhookEvent
 from holdfast.network.addresses import AllowList
 
 __all__ = ["allow_option", "webhook"]
@@ -53,7 +53,7 @@ async def add(
     holdfast: Holdfast,
     *,
     address: str,
-    events: Sequence[str],
+    events: Sequence[WebhookEvent],
     graph: str | None,
     webhook_allow: Sequence[str],
     as_json: bool,
@@ -64,8 +64,7 @@ async def add(
     deliver; those must permit ADDRESS, too, if it is not public.
     """
     holdfast.webhooks.allow = AllowList(webhook_allow)
-    wanted = tuple(event for event in WEBHOOK_EVENTS if event in events)
-    added = await holdfast.webhooks.add(address, events=wanted or WEBHOOK_EVENTS, graph=graph)
+    added = await holdfast.webhooks.add(address, events=events or WEBHOOK_EVENTS, graph=graph)
     if as_json:
         click.echo(pretty(added.as_dict()))
         return
