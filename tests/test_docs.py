@@ -124,9 +124,28 @@ def test_there_are_examples() -> None:
     guides = {
         f"docs/guides/{name}.md"
         for name in (
-            *("branches", "budgets", "calls", "events", "graphs", "limits", "models", "pausing"),
-            *("observability", "quotas", "runs", "sessions", "storage", "testing", "types"),
-            *("upgrading", "web", "workers", "workflows"),
+            *(
+                "branches",
+                "budgets",
+                "callbacks",
+                "calls",
+                "events",
+                "graphs",
+                "limits",
+                "models",
+                "pausing",
+            ),
+            *(
+                "observability",
+                "pausing",
+                "quotas",
+                "runs",
+                "sessions",
+                "storage",
+                "testing",
+                "types",
+            ),
+            *("upgrading", "web", "webhooks", "workers", "workflows"),
         )
     }
     assert {"README.md", *guides} <= pages
