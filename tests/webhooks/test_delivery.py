@@ -15,6 +15,7 @@ from holdfast import Context, Graph, Holdfast, days, signal
 from holdfast.clock import ManualClock
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import InvalidRequest, RunFailed, TargetRefused, WebhookNotFound
+from holdfast.records.keys import RunKey
 from holdfast.storage import Prefix, Put
 from holdfast.storage.layout import TOKEN
 from holdfast.webhooks.deliverer import Deliverer
@@ -504,5 +505,7 @@ async def test_a_test_message(hf: Holdfast, pump: Pump, sender: FakeSender) -> N
     await pump.poll()
     states = [each.state for each in await hf.webhooks.deliveries(added.webhook.id)]
     assert sorted(states) == ["delivered", "failed"]
+    for delivery in await hf.webhooks.deliveries(added.webhook.id):
+        pump.deliverer._on_released(RunKey("default", delivery.run), "test")
     await pump.poll(after=10**5)
     assert len(sender.sent) == 2  # a test is not repeated

@@ -213,7 +213,9 @@ class Deliverer:
             await self._drop(item)
             return None
         if delivery.is_test:
-            return await self._step_test(item, delivery, webhook)
+            if delivery.state == "pending":
+                await self._step_test(item, delivery, webhook)
+            return None
         head = await self._read_run(delivery)
         if head is None:
             if now_ms - delivery.created_ms > ORPHAN_MS:
