@@ -387,6 +387,7 @@ async def test_two_deliverers_do_not_send_the_same_message_at_once(
     while not sender.sent:
         await asyncio.wait(list(pump.deliverer._tasks.values()), timeout=0.05)
     await other.poll()
+    await other.nudge(hf, "o-1")
     assert len(sender.sent) == 1
     # The first process dies in the middle: its lease ends, and the message is sent again.
     for task in list(pump.deliverer._tasks.values()):
