@@ -132,6 +132,22 @@ def counts(self) -> Counter[str]:
             ("RemoteWebhooks", "webhooks.py"),
         )
     ),
+    Twin(
+        name="Callbacks",
+        file="callbacks.py",
+        inner="_callbacks",
+        details="",
+        # A server sets the address, and it has the async API.
+        methods=frozenset({"accept", "public_url", "rotate_keys"}),
+    ),
+    Twin(
+        name="Webhooks",
+        file="webhooks.py",
+        inner="_webhooks",
+        details="",
+        # A server or a worker delivers, in its event loop.
+        methods=frozenset({"add", "deliveries", "get", "list", "remove", "test"}),
+    ),
 )
 
 

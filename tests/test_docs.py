@@ -127,19 +127,10 @@ def test_there_are_examples() -> None:
     guides = {
         f"docs/guides/{name}.md"
         for name in (
-            *(
-                "branches",
-                "budgets",
-                "calls",
-                "client",
-                "events",
-                "graphs",
-                "limits",
-                "models",
-                "pausing",
-            ),
-            *("observability", "pausing", "quotas", "runs", "sessions", "storage", "testing"),
-            *("types", "upgrading", "web", "workers", "workflows"),
+            *("access", "api", "branches", "budgets", "callbacks", "calls", "client", "events"),
+            *("graphs", "limits", "models", "observability", "pausing", "quotas", "runs"),
+            *("sessions", "storage", "streams", "testing", "types", "upgrading", "web"),
+            *("webhooks", "workers", "workflows"),
         )
     }
     assert {"README.md", *guides} <= pages

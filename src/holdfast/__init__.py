@@ -77,7 +77,16 @@ from holdfast.model.run import (
 from holdfast.model.signals import SignalName, signal
 from holdfast.model.spending import Spending
 from holdfast.model.wait import Wait
+from holdfast.model.webhook import (
+    DeliveryState,
+    NewWebhook,
+    Webhook,
+    WebhookDelivery,
+    WebhookEvent,
+)
 from holdfast.records.run_filter import RunFilter
+from holdfast.webhooks.callbacks import Callbacks
+from holdfast.webhooks.webhooks import Webhooks
 
 __all__ = [
     "END",
@@ -96,12 +105,14 @@ __all__ = [
     "Budget",
     "BudgetLimits",
     "BulkProgress",
+    "Callbacks",
     "Caller",
     "Child",
     "ChildCondition",
     "Chooser",
     "Context",
     "Conversation",
+    "DeliveryState",
     "Done",
     "Durability",
     "Duration",
@@ -118,6 +129,7 @@ __all__ = [
     "ModelPrice",
     "Moment",
     "NewKey",
+    "NewWebhook",
     "Node",
     "NodeDecorator",
     "OnBusy",
@@ -168,6 +180,10 @@ __all__ = [
     "Wait",
     "WaitAnswer",
     "WaitPage",
+    "Webhook",
+    "WebhookDelivery",
+    "WebhookEvent",
+    "Webhooks",
     "Worker",
     "WorkerHealth",
     "WorkerKeywords",

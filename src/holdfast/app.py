@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, NoReturn, TypeVar, Unpack
@@ -65,6 +66,8 @@ from holdfast.records.keys import RunKey, SessionQueueKey
 from holdfast.records.run_filter import RunFilter
 from holdfast.storage import Meter, Store
 from holdfast.storage import open as open_store
+from holdfast.webhooks.callbacks import Callbacks
+from holdfast.webhooks.webhooks import Webhooks
 
 __all__ = ["Holdfast"]
 
@@ -100,6 +103,7 @@ class Holdfast:
         redact: Redact | None = None,
         hooks: Hooks | None = None,
         telemetry: Telemetry | None = None,
+        public_url: str | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
         store: Store | None = None,
@@ -118,6 +122,8 @@ class Holdfast:
         Then ``redact`` gets them as plain values and returns what is written, None for nothing.
         ``hooks`` are called after a run paused, failed or ended in this process; see `Hooks`.
         ``telemetry`` gets the spans of runs, such as `holdfast.integrations.telemetry` has one.
+        ``public_url`` is the address of the server with which `Context.callback` begins, by default
+        that in ``HOLDFAST_PUBLIC_URL``.
 
         Raises:
             InvalidUrl: the address cannot be understood.
@@ -143,6 +149,10 @@ class Holdfast:
         self._hooks = HookCalls(self._kernel, hooks)
         self._workers = ProcessWorkers(self._hooks)
         self._launcher = RunLauncher(self._kernel, self._workers)
+        self._webhooks = Webhooks(self._kernel, self._tenant)
+        self._callbacks = Callbacks(self._kernel, self._workers)
+        if public_url := public_url or os.environ.get("HOLDFAST_PUBLIC_URL"):
+            self._callbacks.set_public_url(public_url)
         self._outcomes = RunOutcomes(self._kernel, self._workers)
         self._services = HandleServices(
             self._kernel, self._workers, self._resources, self._outcomes
@@ -171,6 +181,15 @@ class Holdfast:
     def keys(self) -> ApiKeys:
         """The API keys, with which callers use a server on this store."""
         return self._keys
+
+    def callbacks(self) -> Callbacks:
+        """What other systems post to the addresses of `Context.callback`."""
+        return self._callbacks
+
+    @property
+    def webhooks(self) -> Webhooks:
+        """The webhooks: events of runs that are posted to other systems."""
+        return self._webhooks
 
     @property
     def saved(self) -> Saved:

@@ -64,6 +64,12 @@ def _load_store() -> click.Command:
     return store
 
 
+def _load_webhook() -> click.Command:
+    from holdfast.cli.webhook import webhook
+
+    return webhook
+
+
 def _load_worker() -> click.Command:
     from holdfast.cli.worker import worker
 
@@ -79,6 +85,7 @@ COMMANDS = {
     "run": LazyCommand(_load_run, "Start runs, watch them, and act on them."),
     "serve": LazyCommand(_load_serve, "Serve graphs over HTTP, with a worker, until a signal."),
     "store": LazyCommand(_load_store, "Create, describe, check, back up and sweep a store."),
+    "webhook": LazyCommand(_load_webhook, "Tell other systems about events of runs."),
     "worker": LazyCommand(_load_worker, "Run graphs, for all tenants, until a signal."),
 }
 """All commands, and what the list of them says."""

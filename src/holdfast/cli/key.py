@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from holdfast.app import Holdfast
+from holdfast.cli.key_rotation import rotate
 from holdfast.cli.opening import with_holdfast
 from holdfast.cli.parameters import DURATION, example, json_option
 from holdfast.cli.text import columns, pretty, say
@@ -24,6 +25,9 @@ _all_tenants_option = click.option(
 @click.group()
 def key() -> None:
     """Create, list and revoke the API keys with which callers use a server."""
+
+
+key.add_command(rotate)
 
 
 @key.command(epilog=example("holdfast key create ci --role operator --expires 90d"))

@@ -16,6 +16,8 @@ from holdfast.cli.opening import common_options
 from holdfast.cli.parameters import example
 from holdfast.cli.targets import FORMS, load_graphs
 from holdfast.cli.text import say
+from holdfast.cli.webhook import allow_option
+from holdfast.cli.webhook_delivery import deliver_webhooks
 from holdfast.cli.worker_options import WorkerSettings, log_options, worker_options
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import StoreError
@@ -53,6 +55,7 @@ _EPILOG = (
 @common_options
 @worker_options
 @metrics_option
+@allow_option
 @log_options
 def worker(
     targets: Sequence[str],
@@ -61,12 +64,13 @@ def worker(
     metrics: tuple[str, int] | None,
     log_level: str | None,
     log_format: str,
+    webhook_allow: Sequence[str],
 ) -> None:
     """Run the graphs of the TARGETs, for all tenants, until a signal asks it to stop."""
     with show_errors():
         graphs = load_graphs(targets)
         configure_logging(log_level, log_format)
-        asyncio.run(_run_worker(url, graphs, settings, metrics))
+        asyncio.run(_run_worker(url, graphs, settings, metrics, webhook_allow))
 
 
 async def _run_worker(
@@ -74,6 +78,7 @@ async def _run_worker(
     graphs: Sequence[Program],
     settings: WorkerSettings,
     metrics: tuple[str, int] | None,
+    webhook_allow: Sequence[str],
 ) -> None:
     stop_requested = asyncio.Event()
     with handle_signals(stop_requested.set, who="worker"):
@@ -82,7 +87,7 @@ async def _run_worker(
         )
         if opened is None:
             return
-        async with opened as holdfast:
+        async with opened as holdfast, deliver_webhooks(holdfast, webhook_allow):
             working = holdfast.worker(graphs, options=settings.options)
             if not await _start_worker(working, stop_requested):
                 return

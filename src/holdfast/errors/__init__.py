@@ -18,8 +18,10 @@
     │   │   └── SignalMisfit      a payload that does not fit the type of its signal
     │   ├── InvalidPrompt         messages, tools or parameters that no model accepts
     │   ├── InvalidName           an id or a name that is not valid
+    │   ├── PublicUrlMissing      a callback, but no public address of the server
     │   ├── QuotaTooSmall         one request needs more than a quota permits in a window
     │   ├── ResourceMissing       a worker lacks a model, quota or task of its graphs
+    │   ├── TargetRefused         a webhook's address that must not be contacted
     │   └── UnknownSignal         a signal that the graph does not declare
     ├── Refused                   a valid request was refused
     │   ├── ConditionFailed       the condition of one write did not hold
@@ -45,6 +47,9 @@
     │   ├── Unauthenticated       the request has no valid API key or token
     │   ├── Forbidden             the caller's role or tenant does not permit it
     │   ├── ServerStopping        the server stops: connect again (retryable)
+    │   ├── CallbackInvalid       no such callback: forged, malformed, or its run is gone
+    │   ├── CallbackExpired       the callback has expired, or its run has ended
+    │   ├── WebhookNotFound       the tenant has no webhook of this id
     │   └── TooManyRequests       the caller sends too many requests (retryable)
     ├── Unsuccessful              the run did not finish, so there is no result
     │   ├── RunFailed             a node failed, and is not tried again
@@ -178,9 +183,11 @@ from holdfast.errors.requests import (
     InvalidWrite,
     ItemTooLarge,
     PayloadTooLarge,
+    PublicUrlMissing,
     QuotaTooSmall,
     ResourceMissing,
     SignalMisfit,
+    TargetRefused,
     UnknownSignal,
 )
 from holdfast.errors.root import HoldfastError
@@ -199,6 +206,8 @@ from holdfast.errors.runs import (
 from holdfast.errors.service import (
     BulkJobEnded,
     BulkJobNotFound,
+    CallbackExpired,
+    CallbackInvalid,
     Forbidden,
     InvalidResponse,
     KeyNotFound,
@@ -207,6 +216,7 @@ from holdfast.errors.service import (
     TooManyRequests,
     Unauthenticated,
     UnknownGraph,
+    WebhookNotFound,
 )
 from holdfast.errors.stores import (
     AccessDenied,
@@ -243,6 +253,8 @@ __all__ = [
     "CallError",
     "CallFailed",
     "CallTimedOut",
+    "CallbackExpired",
+    "CallbackInvalid",
     "ChangesOff",
     "ChangesTrimmed",
     "ConditionFailed",
@@ -288,6 +300,7 @@ __all__ = [
     "OutcomeUnknown",
     "PayloadTooLarge",
     "PriceUnknown",
+    "PublicUrlMissing",
     "QuotaTooSmall",
     "RecordTooLarge",
     "Refused",
@@ -317,6 +330,7 @@ __all__ = [
     "StoreReplaced",
     "StoreUnavailable",
     "StoreUnusable",
+    "TargetRefused",
     "Throttled",
     "TooManyRequests",
     "TransactionCancelled",
@@ -331,6 +345,7 @@ __all__ = [
     "WaitBeyondExpiry",
     "WaitInsideTimeout",
     "WaitTimedOut",
+    "WebhookNotFound",
 ]
 
 # Journals name an error by where it is imported from, and have to know it whatever file it is in.

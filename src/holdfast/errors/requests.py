@@ -21,9 +21,11 @@ __all__ = [
     "InvalidWrite",
     "ItemTooLarge",
     "PayloadTooLarge",
+    "PublicUrlMissing",
     "QuotaTooSmall",
     "ResourceMissing",
     "SignalMisfit",
+    "TargetRefused",
     "UnknownSignal",
 ]
 
@@ -164,3 +166,15 @@ class ResourceMissing(InvalidRequest):
         """The name of the graph."""
         self.missing = tuple(missing)
         """What it lacks, such as ``model 'haiku'``."""
+
+
+class PublicUrlMissing(InvalidRequest):
+    """A callback needs the public address of the server, and this process does not know it."""
+
+    code = "public_url_missing"
+
+
+class TargetRefused(InvalidRequest):
+    """A webhook must not be sent to this address."""
+
+    code = "target_refused"

@@ -8,6 +8,8 @@ from holdfast.errors.root import HoldfastError
 __all__ = [
     "BulkJobEnded",
     "BulkJobNotFound",
+    "CallbackExpired",
+    "CallbackInvalid",
     "Forbidden",
     "InvalidResponse",
     "KeyNotFound",
@@ -16,6 +18,7 @@ __all__ = [
     "TooManyRequests",
     "Unauthenticated",
     "UnknownGraph",
+    "WebhookNotFound",
 ]
 
 
@@ -60,6 +63,24 @@ class ServerStopping(Refused):
 
     code = "server_stopping"
     retryable = True
+
+
+class CallbackInvalid(Refused):
+    """There is no such callback: its token was not signed for this store, or its run is gone."""
+
+    code = "callback_invalid"
+
+
+class CallbackExpired(Refused):
+    """The callback has expired."""
+
+    code = "callback_expired"
+
+
+class WebhookNotFound(Refused):
+    """The tenant has no webhook with this id."""
+
+    code = "webhook_not_found"
 
 
 class TooManyRequests(Refused):

@@ -9,6 +9,7 @@
 ``REAPED``                       ``{reaped_ms:013}#{id}``                         dead workers
 ``APIKEYS``                      ``{tenant}#{created_ms:013}#{id}``               API keys
 ``BULKS``                        ``{due_ms:013}#{tenant}#{id}``                   bulk jobs to claim
+``HOOKS#{shard:02}``             ``{due_ms:013}#{tenant}#{id}#{generation}#{webhook}``  webhooks
 ================================ ================================================ =================
 
 For a run in a named pool ``{graph}`` is ``{graph}@{pool}``. A key contains the epoch, so that a
@@ -16,7 +17,8 @@ conditional write that compares the whole key never succeeds twice.
 
 ``GSI2``, the lists: ``RUNS#{tenant}#{shard:02}`` and, for failed and quarantined runs,
 ``TROUBLE#{tenant}#{shard:02}``, both sorted by ``{created_ms:013}#{id}``. Ambiguous calls are in
-``CALLS#{tenant}``, sorted by ``{since_ms:013}#{run id}#{call id}``.
+``CALLS#{tenant}``, sorted by ``{since_ms:013}#{run id}#{call id}``. Deliveries of webhooks are in
+``HOOKED#{tenant}#{webhook}``, sorted by ``{updated_ms:013}#{run id}#{generation}``.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ the same                            ``CHILD#{generation}#{child id}``         it
 the same                            ``CALL#{generation}#{call id}``           ambiguous calls
 the same                            ``ACCOUNT#{generation}``                  its shared budget
 the same                            ``GRANT#{generation}#{run id}``           a grant from it
+the same                            ``HOOK#{generation}#{webhook}``           its webhooks
 ``LANE#{tenant}#{user}#{session}``  ``LAST``                                  last ticket number
 the same                            ``T#{number:012}``                        a ticket of a run
 ``ANSWER#{tenant}#{digest}``        ``ANSWER``                                a shared answer
@@ -19,8 +20,10 @@ the same                            ``T#{number:012}``                        a 
 ``GRAPH#{name}``                    ``{version:08}``                          facts about a graph
 ``APIKEY#{id}``                     ``APIKEY``                                an API key
 ``BULK#{tenant}``                   ``{id}``                                  a bulk job
+``WEBHOOKS#{tenant}``               ``{webhook}``                             a webhook
 ``SETTINGS``                        ``SETTINGS``                              settings of the store
 ``REAPING``                         ``REAPING``                               repeated sweeps
+``SIGNING``                         ``SIGNING``                               keys that sign tokens
 =================================== ========================================= ======================
 
 A spool is ``{epoch:08}#{id}``: the epoch of the owner that wrote it, and a UUIDv7. Streamed text
@@ -46,6 +49,7 @@ __all__ = [
     "HEAD",
     "REAPING",
     "SETTINGS",
+    "SIGNING",
     "SORTS_LAST",
     "RunKey",
     "SessionQueueKey",
@@ -84,6 +88,7 @@ __all__ = [
 HEAD = "HEAD"
 SETTINGS = Key("SETTINGS", "SETTINGS")
 REAPING = Key("REAPING", "REAPING")
+SIGNING = Key("SIGNING", "SIGNING")
 
 # Sorts after all digits and letters in keys.
 SORTS_LAST = "~"

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.records.damage import DECODE_ERRORS, damaged_item_error, typed_attribute
 from holdfast.records.keys import SETTINGS
-from holdfast.storage import Absent, Equals, Put, Update
+from holdfast.storage import Absent, Equals, Present, Put, Update
 
 __all__ = [
     "SHARDS",
@@ -22,6 +22,7 @@ __all__ = [
     "create_settings_write",
     "grow_shards_write",
     "is_bound_to_tenant",
+    "note_webhooks_write",
     "settings_of",
     "user_hash",
 ]
@@ -45,6 +46,8 @@ class Settings(msgspec.Struct, frozen=True):
     """The number of shards of a tenant's list of runs. It never changes."""
     user_key: bytes
     """The key of the hashes of users."""
+    webhooks: bool = False
+    """Whether any tenant has had a webhook. Without it, a start does not look for webhooks."""
 
     def __repr__(self) -> str:
         # Errors and logs may show settings, but must not show the key.
@@ -89,6 +92,11 @@ def grow_shards_write(settings: Settings, shards: int, *, token: str) -> Update:
     )
 
 
+def note_webhooks_write(*, token: str) -> Update:
+    """Return the write that makes every process look for webhooks."""
+    return Update(key=SETTINGS, set={"webhooks": True}, condition=Present("PK"), token=token)
+
+
 def settings_of(item: Mapping[str, Any]) -> Settings:
     """Return the settings in an item.
 
@@ -100,6 +108,7 @@ def settings_of(item: Mapping[str, Any]) -> Settings:
             typed_attribute(item, "shards", int),
             typed_attribute(item, "list_shards", int),
             typed_attribute(item, "user_key", bytes),
+            item.get("webhooks") is True,
         )
         if not (1 <= settled.shards <= SHARDS_MAX and 1 <= settled.list_shards <= SHARDS_MAX):
             raise ValueError(f"{settled.shards} and {settled.list_shards} shards")

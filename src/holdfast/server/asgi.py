@@ -17,6 +17,7 @@ from holdfast.app import Holdfast
 from holdfast.engine.worker.options import WorkerOptions
 from holdfast.engine.worker.worker import Worker
 from holdfast.model.program import Program
+from holdfast.network.addresses import AllowList
 from holdfast.server.caller import Requester
 from holdfast.server.encoding import JsonResponse
 from holdfast.server.gate import Gate
@@ -46,7 +47,9 @@ def asgi(
     It runs a worker for them between its startup and its shutdown, unless ``worker`` is False. A
     framework that mounts it must enter `ServerApp.lifespan` in its own lifespan.
     """
-    return ServerApp(Services(hf, tuple(graphs), options or ServerOptions()), worker)
+    options = options or ServerOptions()
+    hf.webhooks.allow = AllowList(options.webhook_allow)
+    return ServerApp(Services(hf, tuple(graphs), options), worker)
 
 
 class ServerApp:
@@ -84,6 +87,9 @@ class ServerApp:
     async def _run(self, app: Litestar) -> AsyncGenerator[None]:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.services.bulk)
+            if self.services.options.webhooks:
+                # Before the worker: what the worker pauses or ends when it stops is delivered, too.
+                await stack.enter_async_context(self.services.hf.webhooks.deliver())
             if self._worker is not False:
                 options = None if self._worker is True else self._worker
                 working = self.services.hf.worker(self.services.graphs, options=options)

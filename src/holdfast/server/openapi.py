@@ -29,6 +29,7 @@ _PROBLEMS = {
     403: "The caller's role or tenant does not permit it.",
     404: "There is no such thing, or it belongs to another tenant.",
     409: "What is stored does not permit it.",
+    410: "It has expired, or its run has ended.",
     413: "The body or a value in it is too large.",
     415: "The body is not JSON.",
     422: "A value is not valid.",

@@ -175,6 +175,11 @@ class ServerOptions:
     """How often the server reads a list of runs that is followed."""
     followers_max: int = 10_000
     """How many streams the server has open at a time."""
+    webhooks: bool = True
+    """Whether the server delivers webhooks."""
+    webhook_allow: tuple[str, ...] = ()
+    """Addresses to which webhooks may be sent although they are not public: networks
+    (``10.1.0.0/16``), and hosts with ports (``hooks.internal:8443``)."""
 
     def __post_init__(self) -> None:
         if self.jwt is not None and not self.authentication:

@@ -16,6 +16,8 @@ from holdfast.errors import (
     BudgetShared,
     BulkJobEnded,
     BulkJobNotFound,
+    CallbackExpired,
+    CallbackInvalid,
     ExpiryNotLater,
     Forbidden,
     HoldfastError,
@@ -39,6 +41,7 @@ from holdfast.errors import (
     UnknownGraph,
     UnknownSignal,
     Unsuccessful,
+    WebhookNotFound,
 )
 
 __all__ = ["PROBLEM_JSON", "STATUSES", "Problem", "problem_of", "status_of"]
@@ -58,6 +61,9 @@ STATUSES: tuple[tuple[type[HoldfastError], int], ...] = (
     (Forbidden, 403),
     (RunNotFound, 404),
     (KeyNotFound, 404),
+    (CallbackInvalid, 404),
+    (WebhookNotFound, 404),
+    (CallbackExpired, 410),
     (UnknownGraph, 404),
     (BulkJobNotFound, 404),
     (TooManyRequests, 429),

@@ -71,11 +71,13 @@ class RouteDescription(msgspec.Struct, frozen=True, kw_only=True):
     missing: bool
     open: bool
     """Whether the answer never depends on the store or on who asks."""
+    fails: frozenset[int]
+    """Statuses of problems that only this route has."""
 
     @property
     def problems(self) -> tuple[int, ...]:
         """The statuses of the problems that it may answer with."""
-        statuses = {400, 500}
+        statuses = {400, 500, *self.fails}
         if self.missing:
             statuses.add(404)
         if self.body is not None:
@@ -122,6 +124,7 @@ def route(
     also: Mapping[int, Any] | None = None,
     returns: Any = None,
     open: bool = False,
+    fails: Iterable[int] = (),
     media_type: str = MediaType.JSON,
     token: str = "",
     **options: Any,
@@ -133,7 +136,7 @@ def route(
     default it may if its path has parameters. With ``etag`` a client that has the same answer
     already gets 304. ``also`` has other statuses of success with the types of their answers, and
     ``returns`` the type of the answer if the annotation does not say it. ``open`` says that the
-    route reads no store. Other options are those of Litestar.
+    route reads no store; ``fails`` has other statuses of problems. Other options are those of Litestar.
     """
 
     described = functools.partial(
@@ -149,6 +152,7 @@ def route(
         conflicts=conflicts,
         missing="{" in path if missing is None else missing,
         open=open,
+        fails=frozenset(fails),
     )
 
     def decorate(function: Callable[..., Any]) -> HTTPRouteHandler:

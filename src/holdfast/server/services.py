@@ -25,10 +25,11 @@ from holdfast.server.bulk_runner import BulkRunner
 from holdfast.server.caller import Identity, Requester
 from holdfast.server.credentials import Credentials
 from holdfast.server.metrics import ServerMetrics
-from holdfast.server.options import ServerOptions
+from holdfast.server.options import Rate, ServerOptions
 from holdfast.server.roles import includes, role_of
 from holdfast.server.streams.registry import Streams
 from holdfast.server.streams.sockets import subprotocol_key
+from holdfast.server.throttling import Throttle
 
 __all__ = ["OPENED", "Connection", "Services", "ServicesOf"]
 
@@ -38,6 +39,8 @@ Connection = ASGIConnection[Any, Any, Any, Any]
 _TENANT_HEADER = "holdfast-tenant"
 OPENED = "holdfast.opened"
 """Where a request's scope has the callers for whom it counts as open: a list."""
+# A system that repeats a callback does so every few seconds at most.
+_CALLBACK_RATE = Rate(3, 30)
 _EVERYONE = Identity("anonymous", ANY_TENANT, "admin")
 
 
@@ -55,6 +58,8 @@ class Services:
         self._credentials = Credentials(hf, options)
         fleet: Any = getattr(hf, "fleet", None)
         self.metrics = ServerMetrics(hf, overview=None if fleet is None else fleet.overview)
+        self.callback_rates = Throttle(_CALLBACK_RATE, hf.clock)
+        """The rates of posts to the addresses of callbacks, by the digest of the token."""
         self.streams = Streams(options)
 
     def graph(self, name: str) -> Program:

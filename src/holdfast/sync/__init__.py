@@ -8,7 +8,10 @@ that loop: use the async API there.
 from holdfast.portal import BlockingStream
 from holdfast.sync.api_keys import ApiKeys
 from holdfast.sync.app import Holdfast
+from holdfast.sync.callbacks import Callbacks
 from holdfast.sync.handle import RunHandle
+from holdfast.sync.webhooks import Webhooks
 from holdfast.sync.worker import Worker
 
 __all__ = ["ApiKeys", "BlockingStream", "Holdfast", "RunHandle", "Worker"]
+__all__ = ["BlockingStream", "Callbacks", "Holdfast", "RunHandle", "Webhooks", "Worker"]

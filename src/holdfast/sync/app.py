@@ -32,7 +32,9 @@ from holdfast.portal import Portal
 from holdfast.records.run_filter import RunFilter
 from holdfast.storage import Meter, Store
 from holdfast.sync.api_keys import ApiKeys
+from holdfast.sync.callbacks import Callbacks
 from holdfast.sync.handle import RunHandle
+from holdfast.sync.webhooks import Webhooks
 from holdfast.sync.worker import Worker
 
 __all__ = ["Holdfast"]
@@ -63,6 +65,7 @@ class Holdfast:
         redact: Redact | None = None,
         hooks: Hooks | None = None,
         telemetry: Telemetry | None = None,
+        public_url: str | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
         store: Store | None = None,
@@ -81,6 +84,8 @@ class Holdfast:
         Then ``redact`` gets them as plain values and returns what is written, None for nothing.
         ``hooks`` are called after a run paused, failed or ended in this process; see `Hooks`.
         ``telemetry`` gets the spans of runs, such as `holdfast.integrations.telemetry` has one.
+        ``public_url`` is the address of the server with which `Context.callback` begins, by default
+        that in ``HOLDFAST_PUBLIC_URL``.
 
         Raises:
             InvalidUrl: the address cannot be understood.
@@ -98,6 +103,7 @@ class Holdfast:
             redact=redact,
             hooks=hooks,
             telemetry=telemetry,
+            public_url=public_url,
             clock=clock,
             ids=ids,
             store=store,
@@ -125,9 +131,19 @@ class Holdfast:
         return ApiKeys(self._portal, self._holdfast.keys)
 
     @property
+    def webhooks(self) -> Webhooks:
+        """The webhooks: events of runs that are posted to other systems."""
+        return Webhooks(self._portal, self._holdfast.webhooks)
+
+    @property
     def saved(self) -> Saved:
         """What this process saved by using answers that were known."""
         return self._holdfast.saved
+
+    def callbacks(self) -> Callbacks:
+        """What other systems post to the addresses of `Context.callback`."""
+        self._portal.check()
+        return Callbacks(self._portal, self._holdfast.callbacks())
 
     def start(
         self,

@@ -10,18 +10,21 @@ from typing import Any, cast
 
 import msgspec
 
+from holdfast.engine.effects.begun_requests import tracked
 from holdfast.engine.effects.call_options import CallOptions
 from holdfast.engine.effects.calls import Calls
 from holdfast.engine.execution.blocking_context import BlockingContext
+from holdfast.engine.execution.callbacks import callback_signal
 from holdfast.engine.execution.context import Child, Context
 from holdfast.engine.execution.outer_timeouts import outer_timeout
 from holdfast.errors import InvalidRequest
 from holdfast.graph.node import Node, function_identity
 from holdfast.graph.tool import Tool, contract_of
-from holdfast.model.durations import days, milliseconds_of
+from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.invocation import Model
 from holdfast.model.moments import Moment, moment_ms
 from holdfast.model.program import Program
+from holdfast.model.signals import SignalName
 from holdfast.model.type_parameters import ResultT
 from holdfast.testing.answers import RealCalls, give_answer
 from holdfast.testing.fake_visit import (
@@ -39,6 +42,8 @@ __all__ = ["FakeContext", "MadeCall"]
 
 _START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 _EXPIRES_MS = milliseconds_of(days(7), "expires")
+# No name ends in ".invalid" (RFC 2606).
+_CALLBACKS = "https://holdfast.invalid/v1/callbacks"
 
 
 class MadeCall(msgspec.Struct, frozen=True):
@@ -131,6 +136,8 @@ class FakeContext(Context):
         """The calls that the node made, in order; an attempt is not a call of its own."""
         self.progress_reports: list[tuple[float | None, str]] = []
         """What the node reported of its progress."""
+        self.callbacks: list[str] = []
+        """The names of the signals for which the node made addresses."""
         self._begin_visit(None, "test")
 
     @property
@@ -156,6 +163,15 @@ class FakeContext(Context):
     def progress(self, fraction: float | None, message: str = "", *, stream: bool = False) -> None:
         """Note how far the node is; see `progress_reports`."""
         self.progress_reports.append((fraction, message))
+
+    @tracked
+    async def callback(
+        self, condition: SignalName[Any] | str, *, expires: Duration | None = None
+    ) -> str:
+        """Return an address that no system can reach; see `callbacks`."""
+        name = callback_signal(self._visit.external.program, condition)
+        self.callbacks.append(name)
+        return f"{_CALLBACKS}/{name}-{len(self.callbacks)}"
 
     def child(self, id: str, graph: Program[Any, ResultT] | None = None) -> Child[ResultT]:
         """Return a handle on a child that an earlier node started; ``children`` has its result."""

@@ -28,6 +28,7 @@ from holdfast.graph.schemas import schema_of, validated
 from holdfast.graph.tool import Tool
 from holdfast.model.answer_validation import validated_answer
 from holdfast.model.arguments import Recording
+from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.invocation import Answer, Model, Request, ToolSpec
 from holdfast.model.needs import Needs
 from holdfast.model.policy import Retry
@@ -43,6 +44,7 @@ __all__ = [
     "accepts_last",
     "admitted_fallback",
     "invoke_models",
+    "share_ms",
 ]
 
 T = TypeVar("T")
@@ -51,6 +53,7 @@ OnExhausted: TypeAlias = Literal["fail", "accept"]
 """What becomes of a question if no answer passed the check: it fails, or the last one is taken."""
 
 _log = get_logger("holdfast.models")
+_SHARE_DEFAULT = days(1)
 _DEFAULT_RETRY = Retry(attempts=5, backoff=1.0, backoff_max=60.0, on=(ModelUnavailable,))
 
 
@@ -132,6 +135,13 @@ def accepts_last(on_exhausted: object, check: object) -> bool:
             field="on_exhausted",
         )
     return on_exhausted == "accept"
+
+
+def share_ms(share: bool | Duration) -> int | None:
+    """Return how long other runs may use an answer, too; None if it is not shared."""
+    if share is False:
+        return None
+    return milliseconds_of(_SHARE_DEFAULT if share is True else share, "share")
 
 
 async def invoke_models(

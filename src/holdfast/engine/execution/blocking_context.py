@@ -136,6 +136,10 @@ class BlockingContext:
             self._context.wait_any(*conditions, about=about, max_wait=max_wait)
         )
 
+    def callback(self, condition: SignalName[Any] | str, *, expires: Duration | None = None) -> str:
+        """Do as `Context.callback` does."""
+        return self._run_blocking(self._context.callback(condition, expires=expires))
+
     def sleep(self, duration: Duration) -> None:
         """Do as `Context.sleep` does."""
         return self._run_blocking(self._context.sleep(duration))

@@ -23,8 +23,10 @@ from holdfast.engine.effects.invocations import (
     accepts_last,
     admitted_fallback,
     invoke_models,
+    share_ms,
 )
 from holdfast.engine.effects.model_signatures import typed_ask
+from holdfast.engine.execution.callbacks import make_callback
 from holdfast.engine.execution.conditions import ChildCondition, packed_about, takes_max_wait
 from holdfast.engine.execution.group_waits import wait_for_first
 from holdfast.engine.execution.live_reports import VisitProgress
@@ -41,7 +43,7 @@ from holdfast.graph.tool import contract_of
 from holdfast.model.arguments import Recording, validated_recording
 from holdfast.model.budget import Budget
 from holdfast.model.conditions import Timer, WaitAnswer
-from holdfast.model.durations import Duration, days, milliseconds_of
+from holdfast.model.durations import Duration, milliseconds_of
 from holdfast.model.event import BranchFailed, TimerFired
 from holdfast.model.invocation import Answer, ToolSpec
 from holdfast.model.names import validated_labels, validated_name
@@ -55,8 +57,6 @@ __all__ = ["Child", "Context"]
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-_SHARE_DEFAULT = days(1)
 
 
 class Context:
@@ -281,7 +281,7 @@ class Context:
             key=key,
             retry=None if retry is None else validated_retry(retry),
             timeout_ms=None if timeout is None else milliseconds_of(timeout, "timeout"),
-            share_ms=_share_ms(share),
+            share_ms=share_ms(share),
             stream=stream,
             record=None if record is None else validated_recording(record),
         )
@@ -372,6 +372,21 @@ class Context:
             return
         await self._waits.resolve(await self._waits.begin(kind, span, key=key))
 
+    @tracked
+    async def callback(
+        self, condition: SignalName[Any] | str, *, expires: Duration | None = None
+    ) -> str:
+        """Return a signed address: a POST to it sends this signal, even before a node waits.
+
+        It works until the run expires, or for ``expires`` if that is shorter. A node that runs
+        again gets another address for the same signal, and both work.
+
+        Raises:
+            PublicUrlMissing: neither ``public_url`` nor ``HOLDFAST_PUBLIC_URL`` is set.
+            UnknownSignal: the graph declares its signals, and this is none of them.
+        """
+        return await make_callback(self._visit, condition, expires)
+
     # --- children ---------------------------------------------------------------------------------
 
     @tracked
@@ -447,12 +462,6 @@ class Context:
     async def result_of(self, child: Child[R]) -> R:
         """Return a child's result; see `Child.result`."""
         return result_of(child.id, await self._children.wait_for(child.id), child.graph)
-
-
-def _share_ms(share: bool | Duration) -> int | None:
-    if share is False:
-        return None
-    return milliseconds_of(_SHARE_DEFAULT if share is True else share, "share")
 
 
 class Child(ChildCondition[ResultT]):

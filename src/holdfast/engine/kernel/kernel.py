@@ -13,8 +13,10 @@ from holdfast.engine.kernel.known_graphs import KnownGraphs
 from holdfast.engine.kernel.live_events import LiveEvents
 from holdfast.engine.kernel.news import ChangeNotifier
 from holdfast.engine.kernel.offload import ThreadOffload
+from holdfast.engine.kernel.signing_key_cache import SigningKeyCache
 from holdfast.engine.kernel.spool import Spools
 from holdfast.engine.kernel.telemetry import Telemetry
+from holdfast.engine.kernel.webhook_cache import WebhookCache
 from holdfast.errors import (
     ConditionFailed,
     HoldfastError,
@@ -109,6 +111,10 @@ class Kernel:
         self.graph_items = store.records("graph")
         self.bulk_jobs = store.records("bulk")
         self.known_graphs = KnownGraphs()
+        self.signing_keys = SigningKeyCache()
+        self.webhooks = WebhookCache()
+        self.webhook_items = store.records("webhook")
+        self.public_url: str | None = None
         self._user_key = user_key
         self._settings: Settings | None = None
         self._settings_checked_at = 0.0
@@ -117,6 +123,11 @@ class Kernel:
     def blobs(self) -> Blobs | None:
         """The store of large values; None if the store has no bucket."""
         return self.store.blobs.with_purpose("journal") if self.store.has_blobs else None
+
+    @property
+    def has_webhooks(self) -> bool:
+        """Whether a tenant has had webhooks, as far as this process has read the settings."""
+        return self._settings is not None and self._settings.webhooks
 
     def note_damage(self, item: Mapping[str, Any], error: Exception) -> ItemDamaged:
         """Record that a row or its index entry is damaged; return the error for it."""
@@ -128,10 +139,10 @@ class Kernel:
     async def get_settings(self, *, seconds_old_max: float = _SETTINGS_AGE_SECONDS_MAX) -> Settings:
         """Return the settings that all processes of the store share; create them if there are none.
 
-        They may be up to ``seconds_old_max`` old. Only the number of shards ever changes, and it
-        only grows. A process with the old number puts runs into the old shards, which every worker
-        polls for ever. A run in a new shard waits until a worker knows the new number, so workers
-        ask more often.
+        They may be up to ``seconds_old_max`` old. The number of shards only grows. A process with
+        the old number puts runs into the old shards, which every worker polls for ever. A run in a
+        new shard waits until a worker knows the new number, so workers ask more often. Besides it,
+        only the first webhook changes them.
         """
         known, now = self._settings, self.clock.monotonic()
         if known is None:

@@ -17,6 +17,7 @@ from holdfast.engine.runs.local_workers import LocalWorkers
 from holdfast.engine.runs.session_queue import QueueView, prune_queue
 from holdfast.engine.runs.session_turns import recheck_queue
 from holdfast.engine.runs.signal_checks import find_misfit
+from holdfast.engine.runs.webhook_watch import watch_run
 from holdfast.errors import (
     InvalidInput,
     InvalidResult,
@@ -89,6 +90,7 @@ async def start_in_queue(
         # Written this late, so that a refused start leaves no large input behind.
         with_input = with_input or await admission.write_input(head)
         made = _queued_head(with_input, view, admission.on_busy, kernel.clock.now_ms())
+        await watch_run(kernel, made)
         now, token = kernel.clock.now_ms(), kernel.ids.new()
         ticket, counted = enter_queue_writes(
             view.queue, made, admission.key, now_ms=now, token=token

@@ -74,6 +74,7 @@ async def send_signal(
     payload: Any,
     ends_child: bool = False,
     bytes_max: int | None = None,
+    generation: str | None = None,
 ) -> SignalReceipt:
     """Write a signal to a run's inbox, and wake the run if it waits.
 
@@ -86,7 +87,8 @@ async def send_signal(
     another payload, that one counts: the child may have spent less by now, because its own children
     returned money.
 
-    ``bytes_max`` limits the payload, by default to the limit for callers.
+    ``bytes_max`` limits the payload, by default to the limit for callers. With a ``generation``,
+    a later run of the same id does not get the signal.
 
     Raises:
         RunNotFound: there is no such run.
@@ -101,7 +103,7 @@ async def send_signal(
         OutcomeUnknown: the outcome of the write is unknown.
     """
     limit = kernel.limits.signal_bytes_max if bytes_max is None else bytes_max
-    signal = _OutgoingSignal(name, id, payload, ends_child, limit)
+    signal = _OutgoingSignal(name, id, payload, ends_child, limit, generation)
     if not is_caller_signal(name):
         return await _send_to_run(kernel, workers, run, signal)
     async with kernel.delivery_limiter.acquire(run):
@@ -127,6 +129,8 @@ class _OutgoingSignal(msgspec.Struct, frozen=True):
     payload: Any
     ends_child: bool
     bytes_max: int
+    generation: str | None = None
+    """The only generation of the run that it is for; None for the current one."""
 
 
 class _StoredSignal(msgspec.Struct, frozen=True):
@@ -146,6 +150,8 @@ class _StoredSignal(msgspec.Struct, frozen=True):
 async def _deliver(
     kernel: Kernel, workers: LocalWorkers, head: Head, signal: _OutgoingSignal
 ) -> SignalReceipt:
+    if signal.generation not in (None, head.generation):
+        raise RunNotFound(f"there is no run {head.key.id!r} of this generation")
     if head.status not in OPEN and await _was_delivered(kernel, head, signal):
         return _receipt(head, signal, repeated=True)
     _check_open(head)

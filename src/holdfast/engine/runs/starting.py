@@ -13,6 +13,7 @@ from holdfast.engine.journal.reader import LoadedRun, new_run
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.local_workers import LocalWorkers
 from holdfast.engine.runs.session_entry import QueueAdmission, start_in_queue
+from holdfast.engine.runs.webhook_watch import watch_run
 from holdfast.errors import (
     AlreadyExists,
     ConditionFailed,
@@ -289,6 +290,7 @@ async def create_run(
         RunExists: there is a run with this id.
         ClaimLost: ``alive`` returned False, and the outcome is unknown.
     """
+    await watch_run(kernel, head, alive=alive)
     write = create_write(head, now_ms=kernel.clock.now_ms(), token=kernel.ids.new())
     try:
         await kernel.resolve_write(

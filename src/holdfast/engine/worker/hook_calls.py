@@ -67,6 +67,8 @@ class HookCalls:
 
     def on_driver_done(self, head: Head, *, released: bool) -> None:
         """Call the hook for a run that its driver has ended; not if the driver lost the run."""
+        if released:
+            self._kernel.webhooks.notify(head.key, head.generation)
         ending = self._endings.pop(head.key, None)
         if ending is None or not released:
             return
@@ -79,6 +81,7 @@ class HookCalls:
 
     def on_closed(self, head: Head) -> None:
         """Call the hook for a run that has ended, with its row."""
+        self._kernel.webhooks.notify(head.key, head.generation)
         if self._hooks.on_end is not None:
             self._begin("on_end", self._hooks.on_end, head)
 

@@ -1,6 +1,7 @@
 """Every route of the server."""
 
 from holdfast.server.routes.bulk import BULK
+from holdfast.server.routes.callbacks import CALLBACKS
 from holdfast.server.routes.description import DESCRIPTION
 from holdfast.server.routes.graphs import GRAPHS
 from holdfast.server.routes.keys import KEYS
@@ -12,6 +13,7 @@ from holdfast.server.routes.run_reads import RUN_READS
 from holdfast.server.routes.runs import RUNS
 from holdfast.server.routes.sessions import SESSIONS
 from holdfast.server.routes.streams import STREAMS
+from holdfast.server.routes.webhooks import WEBHOOKS
 
 __all__ = ["HANDLERS"]
 
@@ -26,6 +28,8 @@ HANDLERS = (
     *QUOTAS,
     *BULK,
     *KEYS,
+    *CALLBACKS,
+    *WEBHOOKS,
     *METRICS,
     *DESCRIPTION,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from litestar.params import JSONBody, PathParameter
+from litestar.params import PathParameter
 
 from holdfast.errors import Forbidden
 from holdfast.model.api_key import ANY_TENANT, KeyRole, NewKey
@@ -44,7 +44,7 @@ async def list_keys(requester: RequesterOf) -> KeyList:
 
 
 @route("POST", "/v1/keys", role="admin", tag="keys", status=201)
-async def create_key(requester: RequesterOf, data: JSONBody[KeyRequest]) -> NewKey:
+async def create_key(requester: RequesterOf, data: KeyRequest) -> NewKey:
     """Create an API key. Its secret is in this response only."""
     return await requester.hf.keys.create(
         data.name,

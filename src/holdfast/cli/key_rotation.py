@@ -1,0 +1,27 @@
+"""``holdfast key rotate``: replaces the key that signs the addresses of callbacks."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.app import Holdfast
+from holdfast.cli.opening import with_holdfast
+from holdfast.cli.parameters import example
+from holdfast.cli.text import say
+
+__all__ = ["rotate"]
+
+
+@click.command(epilog=example("holdfast key rotate"))
+@click.option(
+    "--revoke", is_flag=True, help="Drop the old keys: all addresses that exist stop working."
+)
+@with_holdfast()
+async def rotate(holdfast: Holdfast, *, revoke: bool) -> None:
+    """Let a new key sign the addresses of callbacks, for all tenants.
+
+    Addresses that were signed with older keys stay valid until they expire. With --revoke they stop
+    working, in every process within a minute.
+    """
+    id = await holdfast.callbacks.rotate_keys(revoke=revoke)
+    say(f"the key {id} signs from now on" + (", and older keys are dropped" if revoke else ""))

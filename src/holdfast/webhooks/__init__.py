@@ -1,0 +1,1 @@
+"""Callbacks, with which other systems answer runs, and webhooks, with which runs tell them."""

@@ -1,0 +1,63 @@
+"""Webhooks and signing keys on the command line."""
+
+from __future__ import annotations
+
+import json
+
+from click.testing import CliRunner
+
+from holdfast.cli.key_rotation import rotate
+from tests.cli.conftest import Holdfast
+
+ADDRESS = "https://hooks.example/in"
+
+
+def test_a_webhook_is_added_listed_and_removed(holdfast: Holdfast) -> None:
+    added = holdfast("webhook", "add", ADDRESS, "--event", "run.failed", "--graph", "orders")
+    assert added.exit_code == 0, added.output
+    secret = added.stdout.strip()
+    assert secret.startswith("whsec_")
+    assert ADDRESS in added.stderr
+    assert secret not in added.stderr
+    listed = json.loads(holdfast("webhook", "list", "--json").stdout)
+    assert [(each["url"], each["events"], each["graph"]) for each in listed] == [
+        (ADDRESS, ["run.failed"], "orders")
+    ]
+    assert secret not in str(listed)
+    id = listed[0]["id"]
+    header, line = holdfast("webhook", "list").stdout.splitlines()
+    assert header.split() == ["ID", "CREATED", "STATE", "GRAPH", "EVENTS", "ADDRESS"]
+    assert line.split()[0::2] == [id, "active", "run.failed"]
+    assert holdfast("webhook", "deliveries", id).stderr == "no deliveries\n"
+    assert json.loads(holdfast("webhook", "deliveries", id, "--json").stdout) == []
+    assert holdfast("webhook", "remove", id).stdout == f"webhook {id} is removed\n"
+    again = holdfast("webhook", "remove", id)
+    assert (again.exit_code, "[webhook_not_found]" in again.stderr) == (1, True)
+    assert holdfast("webhook", "list").stderr == "no webhooks\n"
+
+
+def test_a_webhook_in_json_has_its_secret(holdfast: Holdfast) -> None:
+    added = json.loads(holdfast("webhook", "add", ADDRESS, "--json").stdout)
+    assert added["secret"].startswith("whsec_")
+    assert added["webhook"]["url"] == ADDRESS
+
+
+def test_a_refused_address(holdfast: Holdfast) -> None:
+    refused = holdfast("webhook", "add", "http://127.0.0.1:9000/")
+    assert (refused.exit_code, "[target_refused]" in refused.stderr) == (1, True)
+    allowed = holdfast(
+        "webhook", "add", "http://127.0.0.1:9000/", "--webhook-allow", "127.0.0.1:9000"
+    )
+    assert allowed.exit_code == 0
+    wrong = holdfast("webhook", "add", ADDRESS, "--webhook-allow", "nothing")
+    assert (wrong.exit_code, "allow-list must be" in wrong.stderr) == (1, True)
+    assert holdfast("webhook", "add", ADDRESS, "--event", "run.nothing").exit_code == 2
+
+
+def test_signing_keys_are_rotated(holdfast: Holdfast) -> None:
+    holdfast("webhook", "add", ADDRESS)  # the store exists
+    first = CliRunner().invoke(rotate, ["--url", "sqlite:///runs.db"])
+    assert (first.exit_code, "signs from now on" in first.stdout) == (0, True)
+    second = CliRunner().invoke(rotate, ["--url", "sqlite:///runs.db", "--revoke"])
+    assert "older keys are dropped" in second.stdout
+    assert first.stdout.split()[2] != second.stdout.split()[2]
