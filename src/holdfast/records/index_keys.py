@@ -7,6 +7,7 @@
 ``OWN#{worker}``                 ``{graph}#{shard:03}#{tenant}#{id}#{epoch}``     claimed runs
 ``WORKERS``                      ``{due_ms:013}#{id}``                            leases of workers
 ``REAPED``                       ``{reaped_ms:013}#{id}``                         dead workers
+``GRAPHS``                       ``{name}#{version:08}``                          known graphs
 ================================ ================================================ =================
 
 For a run in a named pool ``{graph}`` is ``{graph}@{pool}``. A key contains the epoch, so that a
@@ -26,6 +27,7 @@ from holdfast.records.keys import SORTS_LAST, RunKey, parsed_int
 from holdfast.storage import Between, From, UpTo
 
 __all__ = [
+    "GRAPHS",
     "REAPED",
     "WORKERS",
     "DueQueue",
@@ -44,6 +46,7 @@ __all__ = [
 
 WORKERS = "WORKERS"
 REAPED = "REAPED"
+GRAPHS = "GRAPHS"
 _TIME_MS_MAX = 9_999_999_999_999
 
 
@@ -99,6 +102,11 @@ class IndexKey(NamedTuple):
     def reaped_worker(cls, worker: str, reaped_ms: int) -> IndexKey:
         """Return the key of a dead worker whose runs were re-queued at a time."""
         return cls(REAPED, f"{reaped_ms:013d}#{worker}")
+
+    @classmethod
+    def graph(cls, name: str, version: int) -> IndexKey:
+        """Return the key of a version of a graph in the list of all graphs."""
+        return cls(GRAPHS, f"{name}#{version:08d}")
 
     def owned_parts(self) -> tuple[DueQueue, RunKey, int]:
         """Return the queue, the run and the epoch of an owned run."""
