@@ -25,6 +25,7 @@ _PACKAGES = (
     "server/routes",
     "sync",
     "integrations",
+    "fleet",
     "engine/client",
     "engine/worker",
     "engine/execution",

@@ -43,6 +43,7 @@ from holdfast.engine.worker.hook_calls import HookCalls
 from holdfast.engine.worker.options import WorkerKeywords, WorkerOptions, worker_options
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import InvalidRequest
+from holdfast.fleet import Fleet
 from holdfast.handle import HandleServices, RunHandle
 from holdfast.model.arguments import Recording
 from holdfast.model.budget import Budget, BudgetLimits
@@ -137,6 +138,7 @@ class Holdfast:
         self._services = HandleServices(
             self._kernel, self._workers, self._resources, self._outcomes
         )
+        self._fleet = Fleet(self._kernel, self._tenant, lambda: self.saved)
 
     @property
     def tenant(self) -> str:
@@ -152,6 +154,11 @@ class Holdfast:
     def saved(self) -> Saved:
         """What this process saved by using answers that were known."""
         return self._resources.savings.total
+
+    @property
+    def fleet(self) -> Fleet:
+        """What runs where, what makes no progress, and what it costs."""
+        return self._fleet
 
     # --- runs -------------------------------------------------------------------------------------
 
