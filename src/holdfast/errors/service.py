@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.errors.refusals import Refused
 
-__all__ = ["Forbidden", "TooManyRequests", "Unauthenticated", "UnknownGraph"]
+__all__ = ["Forbidden", "NotReady", "TooManyRequests", "Unauthenticated", "UnknownGraph"]
 
 
 class UnknownGraph(Refused):
@@ -23,6 +23,13 @@ class Forbidden(Refused):
     """The caller's role or tenant does not permit the request."""
 
     code = "forbidden"
+
+
+class NotReady(Refused):
+    """The server should get no requests now: it shuts down, or cannot use its store."""
+
+    code = "not_ready"
+    retryable = True
 
 
 class TooManyRequests(Refused):

@@ -119,7 +119,7 @@ class Fleet:
 
         Such a run is due for longer than ``grace``, and no live worker has its graph, its version
         or its pool; or it waits for a model or a task that its workers lack. ``tenant="*"`` looks
-        at all tenants, but of graphs that were never published only at the instance's own tenant.
+        at all tenants, but of graphs and pools that no worker published only at the instance's own.
 
         Raises:
             InvalidQuery: a limit that is not from 1 to 1,000, or a wrong cursor.

@@ -29,8 +29,10 @@ from holdfast.fleet.verdict import (
     verdict_on,
 )
 from holdfast.model.fleet import StalledPage, StalledRun
+from holdfast.model.names import POOL_LABEL
 from holdfast.model.run import RunEntry
 from holdfast.records.head import Head
+from holdfast.records.index_keys import DueQueue
 from holdfast.records.keys import HEAD, RunKey
 from holdfast.records.run_filter import RunFilter
 
@@ -72,7 +74,7 @@ async def find_stalled(
 ) -> StalledPage:
     """Return a page of the stalled runs of all tenants.
 
-    Of graphs that were never published it finds only runs of ``tenant``.
+    Of graphs and pools that no process published it finds only runs of ``tenant``.
 
     Raises:
         InvalidQuery: the cursor is not one of this list.
@@ -90,13 +92,13 @@ async def find_stalled(
             return StalledPage(runs=search.found, cursor=None)
         if search.is_over:
             return StalledPage(runs=search.found, cursor=after.cursor)
-    published = {graph.name for graph in await reader.read_graphs(cached=True)}
+    searched = {(queue.graph, queue.pool) for queue in await _known_queues(reader, search)}
     rest = await _search_list(
         reader,
         search,
         tenant,
         after.sk or None,
-        is_wanted=lambda entry: entry.graph not in published,
+        is_wanted=lambda entry: (entry.graph, entry.labels.get(POOL_LABEL)) not in searched,
     )
     return StalledPage(
         runs=search.found, cursor=None if rest is None else Position(_OWN_LIST, rest).cursor
@@ -129,9 +131,7 @@ async def _begin(reader: FleetReader, kind: StallKind, patience: Patience, limit
 
 async def _search_queues(reader: FleetReader, search: _Search, after: Position) -> Position | None:
     """Look at runs in the due index; return where the page ended, or None at the end of all."""
-    shards = (await reader.kernel.get_settings()).shards
-    graphs = await reader.read_graphs(cached=True)
-    queues = known_queues(graphs, search.coverage, shards=shards)
+    queues = await _known_queues(reader, search)
     # A run that a worker could not drive is due again later, and is not overdue until then.
     until_ms = search.coverage.now_ms + RECHECK_MS_MAX
     async for page in walk_due(reader, queues, until_ms=until_ms, after=after):
@@ -139,6 +139,11 @@ async def _search_queues(reader: FleetReader, search: _Search, after: Position) 
         if ended is not None:
             return ended
     return None
+
+
+async def _known_queues(reader: FleetReader, search: _Search) -> list[DueQueue]:
+    shards = (await reader.kernel.get_settings()).shards
+    return known_queues(await reader.read_graphs(cached=True), search.coverage, shards=shards)
 
 
 async def _search_dead(reader: FleetReader, search: _Search, after: Position) -> Position | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -62,7 +63,13 @@ class ServerApp:
             if self._worker is not False:
                 options = None if self._worker is True else self._worker
                 working = self.services.hf.worker(self.services.graphs, options=options)
+                self.services.readiness.watch(working)
                 await stack.enter_async_context(working)
+            else:
+                publishing = asyncio.create_task(
+                    self.services.hf.fleet.publish(self.services.graphs), name="holdfast publish"
+                )
+                stack.callback(publishing.cancel)
             yield
 
 

@@ -13,6 +13,7 @@ from holdfast.errors import Forbidden, Unauthenticated, UnknownGraph
 from holdfast.model.program import Program
 from holdfast.server.caller import ANY_TENANT, Identity, Requester
 from holdfast.server.options import ServerOptions
+from holdfast.server.readiness import Readiness
 from holdfast.server.roles import Role, includes
 
 __all__ = ["Services", "ServicesOf"]
@@ -31,6 +32,7 @@ class Services:
         self.hf = hf
         self.graphs = graphs
         self.options = options
+        self.readiness = Readiness(hf)
 
     def graph(self, name: str) -> Program:
         """Return the newest version of a graph that this server has.
