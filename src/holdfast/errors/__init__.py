@@ -41,6 +41,7 @@
     │   ├── UnknownGraph          the server has no graph of this name
     │   ├── Unauthenticated       the request has no valid API key or token
     │   ├── Forbidden             the caller's role or tenant does not permit it
+    │   ├── NotReady              the server shuts down, or cannot use its store (retryable)
     │   └── TooManyRequests       the caller sends too many requests (retryable)
     ├── Unsuccessful              the run did not finish, so there is no result
     │   ├── RunFailed             a node failed, and is not tried again
@@ -190,7 +191,13 @@ from holdfast.errors.runs import (
     UnknownNode,
     Unsuccessful,
 )
-from holdfast.errors.service import Forbidden, TooManyRequests, Unauthenticated, UnknownGraph
+from holdfast.errors.service import (
+    Forbidden,
+    NotReady,
+    TooManyRequests,
+    Unauthenticated,
+    UnknownGraph,
+)
 from holdfast.errors.stores import (
     AccessDenied,
     CredentialsExpired,
@@ -263,6 +270,7 @@ __all__ = [
     "NotAwaited",
     "NotDone",
     "NotPausable",
+    "NotReady",
     "NotRetryable",
     "OutcomeUnknown",
     "PayloadTooLarge",
