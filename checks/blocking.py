@@ -72,6 +72,12 @@ TWINS = (
         "no such run.",
     ),
     Twin(
+        name="Fleet",
+        file="fleet.py",
+        inner="_fleet",
+        details="",
+    ),
+    Twin(
         name="Worker",
         file="worker.py",
         inner="_worker",
@@ -292,7 +298,8 @@ def _body(twin: Twin, function: Function, *, overloaded: bool) -> str:
     twin_returned = returned.partition("[")[0]
     arguments = ", ".join(filter(None, [inner, _passed(function)]))
     if _is_property(function):
-        return f"return {inner}"
+        wrapped = f"{twin_returned}(self._portal, {inner})"
+        return f"return {wrapped if twin_returned in _FILES else inner}"
     if name == "close":
         return f"self._portal.close({inner})"
     if isinstance(function, ast.AsyncFunctionDef):

@@ -15,6 +15,7 @@ from holdfast.engine.history.run_stream import RunStream
 from holdfast.engine.worker.health import WorkerHealth
 from holdfast.engine.worker.options import WorkerKeywords, WorkerOptions
 from holdfast.engine.worker.worker import Worker
+from holdfast.fleet.fleet import Fleet
 from holdfast.graph import (
     END,
     Graph,
@@ -36,6 +37,18 @@ from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.conditions import Timer, WaitAnswer, timer
 from holdfast.model.durations import Duration, days, hours, minutes, seconds
 from holdfast.model.event import BranchFailed, Failure
+from holdfast.model.fleet import (
+    CostGroup,
+    CostPage,
+    FleetOverview,
+    GraphEntry,
+    PurposeCost,
+    RunCount,
+    StalledPage,
+    StalledRun,
+    StallReason,
+    WorkerEntry,
+)
 from holdfast.model.hooks import AttemptFailure, FailureHook, Hooks, RunHook
 from holdfast.model.invocation import (
     Answer,
@@ -96,13 +109,18 @@ __all__ = [
     "Chooser",
     "Context",
     "Conversation",
+    "CostGroup",
+    "CostPage",
     "Done",
     "Durability",
     "Duration",
     "Emit",
     "Failure",
     "FailureHook",
+    "Fleet",
+    "FleetOverview",
     "Graph",
+    "GraphEntry",
     "HistoryEntry",
     "HistoryPage",
     "Holdfast",
@@ -121,6 +139,7 @@ __all__ = [
     "ProbeFinding",
     "ProbeVerdict",
     "Program",
+    "PurposeCost",
     "QuestionOptions",
     "Quota",
     "Recording",
@@ -130,6 +149,7 @@ __all__ = [
     "Request",
     "Retry",
     "Run",
+    "RunCount",
     "RunEntry",
     "RunFilter",
     "RunHandle",
@@ -142,6 +162,9 @@ __all__ = [
     "SignalName",
     "SignalReceipt",
     "Spending",
+    "StallReason",
+    "StalledPage",
+    "StalledRun",
     "Status",
     "StopReason",
     "SweepProgress",
@@ -155,6 +178,7 @@ __all__ = [
     "WaitAnswer",
     "WaitPage",
     "Worker",
+    "WorkerEntry",
     "WorkerHealth",
     "WorkerKeywords",
     "WorkerOptions",

@@ -43,7 +43,7 @@ from holdfast.engine.worker.hook_calls import HookCalls
 from holdfast.engine.worker.options import WorkerKeywords, WorkerOptions, worker_options
 from holdfast.engine.worker.worker import Worker
 from holdfast.errors import InvalidRequest
-from holdfast.fleet import Fleet
+from holdfast.fleet.fleet import Fleet
 from holdfast.handle import HandleServices, RunHandle
 from holdfast.model.arguments import Recording
 from holdfast.model.budget import Budget, BudgetLimits

@@ -7,7 +7,8 @@ that loop: use the async API there.
 
 from holdfast.portal import BlockingStream
 from holdfast.sync.app import Holdfast
+from holdfast.sync.fleet import Fleet
 from holdfast.sync.handle import RunHandle
 from holdfast.sync.worker import Worker
 
-__all__ = ["BlockingStream", "Holdfast", "RunHandle", "Worker"]
+__all__ = ["BlockingStream", "Fleet", "Holdfast", "RunHandle", "Worker"]

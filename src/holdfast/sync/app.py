@@ -30,6 +30,7 @@ from holdfast.model.run import AmbiguousCall, OnBusy, RunPage, SessionQueueEntry
 from holdfast.portal import Portal
 from holdfast.records.run_filter import RunFilter
 from holdfast.storage import Meter, Store
+from holdfast.sync.fleet import Fleet
 from holdfast.sync.handle import RunHandle
 from holdfast.sync.worker import Worker
 
@@ -113,6 +114,11 @@ class Holdfast:
     def saved(self) -> Saved:
         """What this process saved by using answers that were known."""
         return self._holdfast.saved
+
+    @property
+    def fleet(self) -> Fleet:
+        """What runs where, what makes no progress, and what it costs."""
+        return Fleet(self._portal, self._holdfast.fleet)
 
     def start(
         self,
