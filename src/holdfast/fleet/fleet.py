@@ -18,8 +18,10 @@ from holdfast.engine.runs.graph_items import publish_program
 from holdfast.fleet.costs import cost_groups, grouping, purpose_costs
 from holdfast.fleet.counting import count_fleet
 from holdfast.fleet.coverage import Coverage
+from holdfast.fleet.diagnosis import StoreFacts
 from holdfast.fleet.reader import FleetReader, PublishedGraph
 from holdfast.fleet.stalls import find_stalled, find_stalled_of_tenant
+from holdfast.fleet.store_probe import probe_store
 from holdfast.fleet.verdict import Patience, StallKind
 from holdfast.model.durations import Duration, milliseconds_of
 from holdfast.model.fleet import CostPage, FleetOverview, GraphEntry, StalledPage, WorkerEntry
@@ -183,6 +185,10 @@ class Fleet:
             StoreError: it does not.
         """
         await self._reader.table.get(SETTINGS, eventual=True)
+
+    async def probe_store(self) -> StoreFacts:
+        """Read, write and delete an item and a blob; return what happened."""
+        return await probe_store(self._kernel)
 
     async def _find(
         self, kind: StallKind, tenant: str | None, grace: Duration, limit: int, cursor: str | None

@@ -19,6 +19,7 @@ the same                            ``T#{number:012}``                        a 
 ``GRAPH#{name}``                    ``{version:08}``                          facts about a graph
 ``SETTINGS``                        ``SETTINGS``                              settings of the store
 ``REAPING``                         ``REAPING``                               repeated sweeps
+``PROBE#{id}``                      ``PROBE``                                 a check of the store
 =================================== ========================================= ======================
 
 A spool is ``{epoch:08}#{id}``: the epoch of the owner that wrote it, and a UUIDv7. Streamed text
@@ -64,6 +65,7 @@ __all__ = [
     "journal_range",
     "parsed_int",
     "parsed_text_key",
+    "probe_key",
     "quota_key",
     "records_range",
     "related_items_range",
@@ -285,6 +287,11 @@ def quota_key(tenant: str, name: str) -> Key:
 def graph_key(name: str, version: int) -> Key:
     """Return the key of the item of a graph's version."""
     return Key(f"GRAPH#{name}", f"{version:08d}")
+
+
+def probe_key(id: str) -> Key:
+    """Return the key of an item that only shows that the store can be written."""
+    return Key(f"PROBE#{id}", "PROBE")
 
 
 def _is_digits(text: str) -> bool:
