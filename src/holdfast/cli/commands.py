@@ -7,6 +7,8 @@ from io import TextIOWrapper
 
 import click
 
+from holdfast.cli.cost import cost
+from holdfast.cli.doctor import doctor
 from holdfast.cli.failures import EscapingGroup
 from holdfast.cli.run import run
 from holdfast.cli.store import store
@@ -24,5 +26,5 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-for _command in (run, store, worker):
+for _command in (run, store, worker, cost, doctor):
     main.add_command(_command)

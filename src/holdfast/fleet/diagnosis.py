@@ -215,7 +215,12 @@ def worker_findings(workers: Sequence[WorkerEntry], *, now: datetime) -> list[Fi
         )
     else:
         running = sum(worker.running or 0 for worker in live)
-        findings.append(_ok("workers", f"{len(live)} workers live and drive {running} runs"))
+        findings.append(
+            _ok(
+                "workers",
+                f"{_number(len(live), 'live worker')}, {_number(running, 'run')} in progress",
+            )
+        )
     for worker in workers:
         findings += _worker_findings(worker, now, others_live=bool(live))
     releases = sorted({worker.release or "an older one" for worker in live})
@@ -244,7 +249,7 @@ def _worker_findings(worker: WorkerEntry, now: datetime, *, others_live: bool) -
             Finding(
                 level="warning",
                 check="workers",
-                what=f"{name} is dead and still owns {worker.owned} runs",
+                what=f"{name} is dead and still owns {_number(worker.owned, 'run')}",
                 why="these runs do not go on until another worker takes them over",
                 fix=f"{fix}; look at the log of its host for the cause",
             )
@@ -292,7 +297,8 @@ def stalled_findings(stuck: StalledPage, unserved: StalledPage) -> list[Finding]
                 Finding(
                     level="problem",
                     check=check,
-                    what=f"{more}{len(runs)} runs of graph {graph!r} are {check}, such as "
+                    what=f"{more}{_number(len(runs), 'run')} of graph {graph!r} "
+                    f"{'is' if len(runs) == 1 else 'are'} {check}, such as "
                     f"{named}: {runs[0].detail}",
                     why=why,
                     fix=runs[0].advice,
@@ -313,7 +319,7 @@ def overview_findings(overview: FleetOverview) -> list[Finding]:
                 Finding(
                     level="warning",
                     check=status,
-                    what=f"{more}{count.runs} runs are {status}",
+                    what=f"{more}{_number(count.runs, 'run')} {status}",
                     why="they do not go on by themselves, and are deleted after their retention",
                     fix=f"holdfast run list --status {status}; then holdfast run retry ID",
                 )
@@ -329,7 +335,7 @@ def waiting_findings(waiting: WaitingFacts) -> list[Finding]:
             Finding(
                 level="warning",
                 check="ambiguous",
-                what=f"{waiting.ambiguous} calls may or may not have been made",
+                what=f"{_number(waiting.ambiguous, 'call')} may or may not have been made",
                 why="their runs wait until a person says what became of them",
                 fix="holdfast run ambiguous; then holdfast run resolve RUN CALL",
             )
@@ -339,7 +345,7 @@ def waiting_findings(waiting: WaitingFacts) -> list[Finding]:
             Finding(
                 level="warning",
                 check="budget",
-                what=f"{waiting.budget} runs wait for a larger budget",
+                what=f"a larger budget is needed by {_number(waiting.budget, 'run')}",
                 why="they wait until they expire",
                 fix="holdfast run list --paused-for budget; then holdfast run budget ID --usd N",
             )
@@ -349,12 +355,16 @@ def waiting_findings(waiting: WaitingFacts) -> list[Finding]:
             Finding(
                 level="warning",
                 check="quota",
-                what=f"{waiting.quota} runs wait for room in a quota",
+                what=f"room in a quota is awaited by {_number(waiting.quota, 'run')}",
                 why="they go on by themselves; if the number grows, the quota is too small",
                 fix="holdfast run list --paused-for quota; raise the quota in your code",
             )
         )
     return findings
+
+
+def _number(count: int, thing: str) -> str:
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
 def _ok(check: str, what: str) -> Finding:
