@@ -293,7 +293,9 @@ def test_every_error_has_a_code_of_its_own_and_a_message() -> None:
         "EndpointUnreachable",
         "InboxFull",
         "ModelUnavailable",
+        "NotReady",
         "RunClosing",
         "StoreUnavailable",
         "Throttled",
+        "TooManyRequests",
     ]

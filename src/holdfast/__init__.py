@@ -15,6 +15,7 @@ from holdfast.engine.history.run_stream import RunStream
 from holdfast.engine.worker.health import WorkerHealth
 from holdfast.engine.worker.options import WorkerKeywords, WorkerOptions
 from holdfast.engine.worker.worker import Worker
+from holdfast.fleet.diagnosis import StoreFacts
 from holdfast.fleet.fleet import Fleet
 from holdfast.graph import (
     END,
@@ -167,6 +168,7 @@ __all__ = [
     "StalledRun",
     "Status",
     "StopReason",
+    "StoreFacts",
     "SweepProgress",
     "TextPiece",
     "Timer",

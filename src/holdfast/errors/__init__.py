@@ -317,3 +317,7 @@ __all__ = [
     "WaitInsideTimeout",
     "WaitTimedOut",
 ]
+
+# Journals name an error by where it is imported from, and have to know it whatever file it is in.
+for _name in __all__:
+    globals()[_name].__module__ = __name__

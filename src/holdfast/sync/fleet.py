@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.engine.runs.argument_checks import takes_run_filter
+from holdfast.fleet.diagnosis import StoreFacts
 from holdfast.fleet.fleet import Fleet as AsyncFleet
 from holdfast.model.durations import Duration
 from holdfast.model.fleet import CostPage, FleetOverview, GraphEntry, StalledPage, WorkerEntry
@@ -133,3 +134,7 @@ class Fleet:
             StoreError: it does not.
         """
         self._portal.call(self._fleet.ping)
+
+    def probe_store(self) -> StoreFacts:
+        """Read, write and delete an item and a blob; return what happened."""
+        return self._portal.call(self._fleet.probe_store)
