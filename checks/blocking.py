@@ -78,6 +78,12 @@ TWINS = (
         "no such run.",
     ),
     Twin(
+        name="Fleet",
+        file="fleet.py",
+        inner="_fleet",
+        details="",
+    ),
+    Twin(
         name="Worker",
         file="worker.py",
         inner="_worker",
@@ -163,11 +169,27 @@ class Source:
             if isinstance(each, ast.ImportFrom) and name in {alias.name for alias in each.names}
         )
         self.path = f"src/{self.module.replace('.', '/')}.py"
-        self._text = (root / self.path).read_text()
-        self._tree = ast.parse(self._text)
-        self.definition = next(
-            each for each in self._tree.body if isinstance(each, ast.ClassDef) and each.name == name
+        self._tree = ast.parse((root / self.path).read_text())
+        self.definition = _class_of(self._tree, name)
+        for base in list(self.definition.bases):
+            self._adopt(root, base)
+
+    def _adopt(self, root: Path, base: ast.expr) -> None:
+        """Treat what a class inherits from another class of Holdfast as its own."""
+        found = re.fullmatch(
+            r"from (holdfast\.\S+) import (\w+)", self.import_of(ast.unparse(base)) or ""
         )
+        if found is None:
+            return
+        inherited = ast.parse((root / f"src/{found[1].replace('.', '/')}.py").read_text())
+        members = [
+            each
+            for each in _class_of(inherited, found[2]).body
+            if isinstance(each, Function) and each.name != "__init__"
+        ]
+        self.definition.body += members
+        self.definition.bases.remove(base)
+        self._tree.body += inherited.body
 
     @property
     def parameters(self) -> str:
@@ -194,6 +216,10 @@ class Source:
             if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == name:
                 return each
         return None
+
+
+def _class_of(tree: ast.Module, name: str) -> ast.ClassDef:
+    return next(each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == name)
 
 
 def generate(root: Path) -> dict[str, str]:

@@ -30,6 +30,7 @@ _PACKAGES = (
     "integrations",
     "access",
     "webhooks",
+    "fleet",
     "engine/client",
     "engine/worker",
     "engine/execution",

@@ -297,6 +297,7 @@ def test_every_error_has_a_code_of_its_own_and_a_message() -> None:
         "EndpointUnreachable",
         "InboxFull",
         "ModelUnavailable",
+        "NotReady",
         "RunClosing",
         "StoreUnavailable",
         "Throttled",

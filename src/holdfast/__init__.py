@@ -17,6 +17,8 @@ from holdfast.engine.kernel.telemetry import RunSpan, SpanKind, SpanValue, Telem
 from holdfast.engine.worker.health import WorkerHealth
 from holdfast.engine.worker.options import WorkerKeywords, WorkerOptions
 from holdfast.engine.worker.worker import Worker
+from holdfast.fleet.diagnosis import StoreFacts
+from holdfast.fleet.fleet import Fleet
 from holdfast.graph import (
     END,
     Graph,
@@ -40,6 +42,18 @@ from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.conditions import Timer, WaitAnswer, timer
 from holdfast.model.durations import Duration, days, hours, minutes, seconds
 from holdfast.model.event import BranchFailed, Failure
+from holdfast.model.fleet import (
+    CostGroup,
+    CostPage,
+    FleetOverview,
+    GraphEntry,
+    PurposeCost,
+    RunCount,
+    StalledPage,
+    StalledRun,
+    StallReason,
+    WorkerEntry,
+)
 from holdfast.model.hooks import AttemptFailure, FailureHook, Hooks, RunHook
 from holdfast.model.invocation import (
     Answer,
@@ -112,6 +126,8 @@ __all__ = [
     "Chooser",
     "Context",
     "Conversation",
+    "CostGroup",
+    "CostPage",
     "DeliveryState",
     "Done",
     "Durability",
@@ -119,7 +135,10 @@ __all__ = [
     "Emit",
     "Failure",
     "FailureHook",
+    "Fleet",
+    "FleetOverview",
     "Graph",
+    "GraphEntry",
     "HistoryEntry",
     "HistoryPage",
     "Holdfast",
@@ -141,6 +160,7 @@ __all__ = [
     "ProbeFinding",
     "ProbeVerdict",
     "Program",
+    "PurposeCost",
     "QuestionOptions",
     "Quota",
     "Recording",
@@ -150,6 +170,7 @@ __all__ = [
     "Request",
     "Retry",
     "Run",
+    "RunCount",
     "RunEntry",
     "RunFilter",
     "RunHandle",
@@ -167,8 +188,12 @@ __all__ = [
     "SpanKind",
     "SpanValue",
     "Spending",
+    "StallReason",
+    "StalledPage",
+    "StalledRun",
     "Status",
     "StopReason",
+    "StoreFacts",
     "SweepProgress",
     "Telemetry",
     "TextPiece",
@@ -185,6 +210,7 @@ __all__ = [
     "WebhookEvent",
     "Webhooks",
     "Worker",
+    "WorkerEntry",
     "WorkerHealth",
     "WorkerKeywords",
     "WorkerOptions",

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import builtins
-import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, NoReturn, TypeVar, Unpack
 
-from holdfast.access import ApiKeys
 from holdfast.clock import Clock, Ids, SystemClock, SystemIds
-from holdfast.engine.client import bulk, sweep
+from holdfast.engine.client import bulk
 from holdfast.engine.client.awaiting import RunOutcomes
-from holdfast.engine.client.bulk_jobs import BulkJobs
 from holdfast.engine.client.launching import RunLauncher
 from holdfast.engine.client.process_workers import ProcessWorkers
-from holdfast.engine.client.quota_levels import QuotaLevels
-from holdfast.engine.client.shards import raise_shards
 from holdfast.engine.client.wait_warnings import warn_about_waits
 from holdfast.engine.effects.argument_recorder import ArgumentRecorder, Redact
 from holdfast.engine.effects.budget_warnings import warn_if_no_call_fits
 from holdfast.engine.effects.resources import Resources, check_resources
-from holdfast.engine.effects.savings import Saved
 from holdfast.engine.history import lists
 from holdfast.engine.history.views import queue_entry_of
 from holdfast.engine.kernel.kernel import Kernel
@@ -31,7 +25,6 @@ from holdfast.engine.runs.argument_checks import (
     check_program,
     positive_ms,
     takes_run_filter,
-    validated_age_ms,
     validated_budget,
     validated_bulk_filter,
     validated_bulk_limit,
@@ -59,15 +52,14 @@ from holdfast.model.names import validated_labels, validated_name, validated_ten
 from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.policy import Durability
 from holdfast.model.program import Program, ResultT
-from holdfast.model.progress import BulkProgress, SweepProgress
+from holdfast.model.progress import BulkProgress
 from holdfast.model.quota import Quota
 from holdfast.model.run import AmbiguousCall, OnBusy, RunPage, SessionQueueEntry
 from holdfast.records.keys import RunKey, SessionQueueKey
 from holdfast.records.run_filter import RunFilter
-from holdfast.storage import Meter, Store
+from holdfast.storage import Store
 from holdfast.storage import open as open_store
-from holdfast.webhooks.callbacks import Callbacks
-from holdfast.webhooks.webhooks import Webhooks
+from holdfast.store_services import StoreServices
 
 __all__ = ["Holdfast"]
 
@@ -80,7 +72,7 @@ _TWO_DAYS = days(2)
 _HOOK_SECONDS = 5.0
 
 
-class Holdfast:
+class Holdfast(StoreServices):
     """Starts runs on a store, lists them, acts on many of them, and makes workers.
 
     `run` and `start` return a `RunHandle`, which has the operations on one run. An instance belongs
@@ -145,56 +137,14 @@ class Holdfast:
             telemetry=telemetry,
         )
         self._resources = Resources(self._kernel, models, quotas, tasks, recorder=recorder)
-        self._keys = ApiKeys(self._kernel)
         self._hooks = HookCalls(self._kernel, hooks)
         self._workers = ProcessWorkers(self._hooks)
         self._launcher = RunLauncher(self._kernel, self._workers)
-        self._webhooks = Webhooks(self._kernel, self._tenant)
-        self._callbacks = Callbacks(self._kernel, self._workers)
-        if public_url := public_url or os.environ.get("HOLDFAST_PUBLIC_URL"):
-            self._callbacks.set_public_url(public_url)
         self._outcomes = RunOutcomes(self._kernel, self._workers)
         self._services = HandleServices(
             self._kernel, self._workers, self._resources, self._outcomes
         )
-        self.bulk_jobs = BulkJobs(self._kernel)
-        """The bulk actions that servers carry out."""
-        self.quota_levels = QuotaLevels(self._kernel, self._resources)
-        """How much of the quotas of this instance is used."""
-
-    @property
-    def tenant(self) -> str:
-        """The tenant of calls that name none."""
-        return self._tenant
-
-    @property
-    def clock(self) -> Clock:
-        """The clock by which this instance measures leases, waits and expiries."""
-        return self._kernel.clock
-
-    @property
-    def meter(self) -> Meter:
-        """Counts of the store operations so far, and what they cost."""
-        return self._store.meter
-
-    @property
-    def keys(self) -> ApiKeys:
-        """The API keys, with which callers use a server on this store."""
-        return self._keys
-
-    def callbacks(self) -> Callbacks:
-        """What other systems post to the addresses of `Context.callback`."""
-        return self._callbacks
-
-    @property
-    def webhooks(self) -> Webhooks:
-        """The webhooks: events of runs that are posted to other systems."""
-        return self._webhooks
-
-    @property
-    def saved(self) -> Saved:
-        """What this process saved by using answers that were known."""
-        return self._resources.savings.total
+        super().__init__(self._services, tenant=self._tenant, public_url=public_url)
 
     # --- runs -------------------------------------------------------------------------------------
 
@@ -336,7 +286,7 @@ class Holdfast:
             self._kernel, self._tenant_or_default(tenant), after=ambiguity.checked_cursor(after)
         )
 
-    # --- many runs, and what they leave behind ----------------------------------------------------
+    # --- many runs --------------------------------------------------------------------------------
 
     @takes_run_filter
     def cancel_all(
@@ -413,22 +363,6 @@ class Holdfast:
             cursor=cursor,
         )
 
-    def sweep_blobs(
-        self, *, older_than: Duration = _TWO_DAYS, dry_run: bool = False
-    ) -> AsyncGenerator[SweepProgress, None]:
-        """Delete the blobs of all tenants that no run uses; yield the progress after each page.
-
-        A sweep leaves alone what is younger than ``older_than``, at least a day: its run may not be
-        stored yet. ``dry_run`` only counts.
-
-        Raises:
-            InvalidRequest: ``older_than`` is less than a day.
-            StoreUnavailable: the store did not answer; sweep again later.
-            StoreUnusable: the store has no place for blobs, or cannot be used.
-        """
-        age_ms = validated_age_ms(older_than)
-        return sweep.sweep_blobs(self._kernel, older_than_ms=age_ms, dry_run=dry_run)
-
     # --- workers ----------------------------------------------------------------------------------
 
     def worker(
@@ -469,21 +403,6 @@ class Holdfast:
         )
         self._workers.add(worker)
         return worker
-
-    async def create(self) -> None:
-        """Create the table and the bucket where they are missing; change none that exists."""
-        await self._store.create()
-
-    async def grow_shards(self, shards: int) -> None:
-        """Raise the number of shards of each graph's due index, while everything runs.
-
-        Runs stay in the shard in which they were started. Workers read the new shards within a
-        quarter of their lease; clients write to them within a minute.
-
-        Raises:
-            InvalidRequest: too many shards, or fewer than there are.
-        """
-        await raise_shards(self._kernel, shards)
 
     async def close(self) -> None:
         """Stop the workers of this instance, and close the store."""

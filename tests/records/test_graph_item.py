@@ -15,7 +15,8 @@ from holdfast.records.graph_item import (
 )
 from holdfast.records.keys import graph_key
 
-KEY = graph_key("warranty", 3)
+GRAPH = ("warranty", 3)
+KEY = graph_key(*GRAPH)
 
 
 def facts(**schemas: dict[str, Any]) -> GraphFacts:
@@ -29,13 +30,13 @@ def test_facts_come_back_as_they_were_written() -> None:
         input_schema={"type": "object"},
         drawing="flowchart TD",
     )
-    write = graph_facts_write(KEY, made, token="t")
+    write = graph_facts_write(*GRAPH, made, now_ms=7, token="t")
     item = {"PK": KEY.pk, "SK": KEY.sk, **write.set}
     assert (KEY.pk, KEY.sk) == ("GRAPH#warranty", "00000003")
     found = graph_facts_of(item)
     assert found.revision == 1
     assert merged_facts(found, made) == found  # so nothing is written again
-    assert graph_facts_write(KEY, found, token="t").set["revision"] == 2
+    assert graph_facts_write(*GRAPH, found, now_ms=7, token="t").set["revision"] == 2
 
 
 def test_schemas_accumulate_and_names_are_those_of_the_last_worker() -> None:
@@ -56,7 +57,23 @@ def test_what_is_too_large_is_left_out() -> None:
         drawing="x" * 40_000,
     )
     kept = merged_facts(GraphFacts(), large)
-    assert kept == GraphFacts(schemas={"go": {"d": {"type": "boolean"}}})
+    assert kept == GraphFacts(schemas={"go": {"d": {"type": "boolean"}}}, listed=True)
+
+
+def test_the_pools_of_all_workers_are_kept_and_the_item_is_listed() -> None:
+    first = merged_facts(GraphFacts(), GraphFacts(pools=(None,)))
+    write = graph_facts_write(*GRAPH, first, now_ms=7, token="t")
+    assert (write.set["GSI1PK"], write.set["GSI1SK"]) == ("GRAPHS", "warranty#00000003")
+    stored = graph_facts_of({"PK": KEY.pk, "SK": KEY.sk, **write.set})
+    assert (stored.pools, stored.published_ms, stored.listed) == ((None,), 7, True)
+    assert merged_facts(stored, GraphFacts(pools=("gpu",))).pools == (None, "gpu")
+    assert merged_facts(stored, GraphFacts()) == stored  # a client that only starts runs
+
+
+def test_an_item_of_an_older_release_gets_its_entry() -> None:
+    old = graph_facts_of({"PK": KEY.pk, "SK": KEY.sk, "revision": 1})
+    assert not old.listed
+    assert merged_facts(old, GraphFacts()) != old  # so it is written
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,18 @@ def _load_completion() -> click.Command:
     return completion
 
 
+def _load_cost() -> click.Command:
+    from holdfast.cli.cost import cost
+
+    return cost
+
+
+def _load_doctor() -> click.Command:
+    from holdfast.cli.doctor import doctor
+
+    return doctor
+
+
 def _load_dev() -> click.Command:
     from holdfast.cli.dev import dev
 
@@ -79,7 +91,9 @@ def _load_worker() -> click.Command:
 COMMANDS = {
     "alerts": LazyCommand(_load_alerts, "Print alert rules for Prometheus or CloudWatch."),
     "completion": LazyCommand(_load_completion, "Print the script that completes commands."),
+    "cost": LazyCommand(_load_cost, "Show what runs and the store cost."),
     "dev": LazyCommand(_load_dev, "Serve on this machine, and start again when code changes."),
+    "doctor": LazyCommand(_load_doctor, "Find what is misconfigured, stuck or unserved."),
     "init": LazyCommand(_load_init, "Write one file with a workflow that works."),
     "key": LazyCommand(_load_key, "Create, list and revoke API keys."),
     "run": LazyCommand(_load_run, "Start runs, watch them, and act on them."),

@@ -61,8 +61,7 @@ async def serve_metrics(
         raise click.ClickException(
             f"--metrics needs the extra server: pip install 'holdfast[server]' ({error})"
         ) from None
-    fleet: Any = getattr(holdfast, "fleet", None)
-    metrics = ServerMetrics(holdfast, overview=None if fleet is None else fleet.overview)
+    metrics = ServerMetrics(holdfast, overview=holdfast.fleet.overview)
     metrics.watch(working)
     host, port = address
     try:

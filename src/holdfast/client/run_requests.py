@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from holdfast.client.connection import ServerConnection
 from holdfast.client.reading import page_of, read
 from holdfast.client.snapshots import ended_entry, snapshot_entry, started_entry
-from holdfast.client.streams import StreamMessage
+from holdfast.client.streams import ReceivedMessage
 from holdfast.client.streams import follow as follow_run
 from holdfast.engine.journal.endings import RunOutcome, result_of
 from holdfast.errors import RunEnded, Unsuccessful
@@ -117,7 +117,7 @@ class RunRequests:
 
     def _messages(
         self, kinds: Mapping[str, str], after: str | None, *, follow: bool
-    ) -> AsyncGenerator[StreamMessage | None, None]:
+    ) -> AsyncGenerator[ReceivedMessage | None, None]:
         query = {**kinds, "follow": "true" if follow else "false"}
         return follow_run(self.connection, self.id, tenant=self.tenant, query=query, after=after)
 

@@ -18,7 +18,7 @@ from holdfast.errors import (
 )
 from holdfast.errors.registry import error_class
 
-__all__ = ["StreamMessage", "follow"]
+__all__ = ["ReceivedMessage", "follow"]
 
 HEARTBEAT_SECONDS = 15.0
 """How often a server sends a heartbeat, by default."""
@@ -29,7 +29,7 @@ _KINDS = frozenset({"snapshot", "event", "text", "ephemeral"})
 _RESUMED = frozenset({"shutdown", "too_slow", "error"})
 
 
-class StreamMessage(NamedTuple):
+class ReceivedMessage(NamedTuple):
     """A message of a stream: its kind and its JSON."""
 
     kind: str
@@ -43,7 +43,7 @@ async def follow(
     tenant: str | None,
     query: Mapping[str, Any],
     after: str | None,
-) -> AsyncGenerator[StreamMessage | None, None]:
+) -> AsyncGenerator[ReceivedMessage | None, None]:
     """Yield None when the stream is open, then its messages; the last one is its end.
 
     A stream that is cut, or silent for longer than two heartbeats, is opened again after the last
@@ -77,7 +77,7 @@ async def follow(
                     for message in parser.feed(chunk):
                         if place.take(message):
                             backoff.reset()
-                            yield StreamMessage(message.name, _decoded(message))
+                            yield ReceivedMessage(message.name, _decoded(message))
                         if place.end is not None:
                             break
                     if place.end is not None:
@@ -85,7 +85,7 @@ async def follow(
         except HoldfastError as error:
             place.failed = error
         if (end := place.ending(run)) is not None:
-            yield StreamMessage("end", end)
+            yield ReceivedMessage("end", end)
             return
         if was_open:
             backoff.renew()

@@ -50,6 +50,7 @@
     │   ├── CallbackInvalid       no such callback: forged, malformed, or its run is gone
     │   ├── CallbackExpired       the callback has expired, or its run has ended
     │   ├── WebhookNotFound       the tenant has no webhook of this id
+    │   ├── NotReady              the server shuts down, or cannot use its store (retryable)
     │   └── TooManyRequests       the caller sends too many requests (retryable)
     ├── Unsuccessful              the run did not finish, so there is no result
     │   ├── RunFailed             a node failed, and is not tried again
@@ -211,6 +212,7 @@ from holdfast.errors.service import (
     Forbidden,
     InvalidResponse,
     KeyNotFound,
+    NotReady,
     ServerStopping,
     ServerUnavailable,
     TooManyRequests,
@@ -296,6 +298,7 @@ __all__ = [
     "NotAwaited",
     "NotDone",
     "NotPausable",
+    "NotReady",
     "NotRetryable",
     "OutcomeUnknown",
     "PayloadTooLarge",

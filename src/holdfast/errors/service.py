@@ -13,6 +13,7 @@ __all__ = [
     "Forbidden",
     "InvalidResponse",
     "KeyNotFound",
+    "NotReady",
     "ServerStopping",
     "ServerUnavailable",
     "TooManyRequests",
@@ -81,6 +82,13 @@ class WebhookNotFound(Refused):
     """The tenant has no webhook with this id."""
 
     code = "webhook_not_found"
+
+
+class NotReady(Refused):
+    """The server should get no requests now: it shuts down, or cannot use its store."""
+
+    code = "not_ready"
+    retryable = True
 
 
 class TooManyRequests(Refused):

@@ -72,6 +72,8 @@ class RunEntry(JsonForm, frozen=True, kw_only=True):
     """What its calls cost, when the row was last written."""
     failure: Failure | None = None
     """Why it failed or was cancelled, or is quarantined."""
+    tokens: int = 0
+    """The tokens that its calls used, when the row was last written."""
 
 
 class RunPage(JsonForm, frozen=True):

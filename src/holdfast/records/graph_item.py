@@ -2,7 +2,8 @@
 
 Workers write the item, and nothing depends on it: without it, signals are sent unchecked. Schemas
 accumulate, because workers with different code may serve one version. The names that the graph
-declares are those of the worker that started last.
+declares are those of the worker that started last. Its entry in the due index under ``GRAPHS``
+makes it part of the list of all graphs; items of older releases get theirs when a worker starts.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import msgspec
 
 from holdfast.records import codec
 from holdfast.records.damage import DECODE_ERRORS, damaged_item_error, typed_attribute
-from holdfast.storage import Absent, Equals, Key, Update
+from holdfast.records.index_keys import IndexKey
+from holdfast.records.keys import graph_key
+from holdfast.storage import Absent, Equals, Update
 
 __all__ = ["GraphFacts", "graph_facts_of", "graph_facts_write", "merged_facts"]
 
@@ -23,6 +26,7 @@ _SCHEMAS_PER_SIGNAL_MAX = 4
 _SCHEMAS_BYTES_MAX = 64 * 1024
 _INPUT_BYTES_MAX = 32 * 1024
 _DRAWING_CHARS_MAX = 32 * 1024
+_POOLS_MAX = 100
 
 
 class GraphFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +41,12 @@ class GraphFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A Mermaid flowchart."""
     revision: int = 0
     """Grows with each write; 0 if there is no item."""
+    pools: tuple[str | None, ...] = ()
+    """The pools whose workers have served it; None is the pool without a name."""
+    published_ms: int = 0
+    """When the facts changed last; 0 if an older release wrote them."""
+    listed: bool = False
+    """Whether the item is in the list of all graphs."""
 
 
 def graph_facts_of(item: Mapping[str, Any]) -> GraphFacts:
@@ -52,13 +62,16 @@ def graph_facts_of(item: Mapping[str, Any]) -> GraphFacts:
             input_schema=_unpacked(item, "input", dict[str, Any]),
             drawing=msgspec.convert(item.get("drawing", ""), str),
             revision=typed_attribute(item, "revision", int),
+            pools=msgspec.convert(item.get("pools", ()), tuple[str | None, ...]),
+            published_ms=msgspec.convert(item.get("published_ms", 0), int),
+            listed="GSI1PK" in item,
         )
     except DECODE_ERRORS as error:
         raise damaged_item_error(item, "the item of a graph", error) from error
 
 
 def merged_facts(stored: GraphFacts, facts: GraphFacts) -> GraphFacts:
-    """Return the facts of a worker, with the schemas that other workers stored.
+    """Return the facts of a worker, with the schemas and the pools that other workers stored.
 
     Facts that are too large for the item are left out.
     """
@@ -78,12 +91,22 @@ def merged_facts(stored: GraphFacts, facts: GraphFacts) -> GraphFacts:
         else None,
         drawing=facts.drawing if len(facts.drawing) <= _DRAWING_CHARS_MAX else "",
         revision=stored.revision,
+        pools=tuple(dict.fromkeys((*stored.pools, *facts.pools)))[:_POOLS_MAX],
+        published_ms=stored.published_ms,
+        listed=True,
     )
 
 
-def graph_facts_write(key: Key, facts: GraphFacts, *, token: str) -> Update:
+def graph_facts_write(
+    name: str, version: int, facts: GraphFacts, *, now_ms: int, token: str
+) -> Update:
     """Return the write of new facts. It fails if another process has written the item."""
+    index_key = IndexKey.graph(name, version)
     changes: dict[str, Any] = {
+        "GSI1PK": index_key.pk,
+        "GSI1SK": index_key.sk,
+        "published_ms": now_ms,
+        "pools": list(facts.pools) or None,
         "revision": facts.revision + 1,
         "declared": None if facts.declared is None else list(facts.declared),
         "signals": codec.pack(facts.schemas) if facts.schemas else None,
@@ -91,7 +114,7 @@ def graph_facts_write(key: Key, facts: GraphFacts, *, token: str) -> Update:
         "drawing": facts.drawing or None,
     }
     return Update(
-        key=key,
+        key=graph_key(name, version),
         set={name: value for name, value in changes.items() if value is not None},
         remove=tuple(name for name, value in changes.items() if value is None),
         condition=Equals("revision", facts.revision) if facts.revision else Absent("PK"),

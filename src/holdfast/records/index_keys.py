@@ -10,6 +10,7 @@
 ``APIKEYS``                      ``{tenant}#{created_ms:013}#{id}``               API keys
 ``BULKS``                        ``{due_ms:013}#{tenant}#{id}``                   bulk jobs to claim
 ``HOOKS#{shard:02}``             ``{due_ms:013}#{tenant}#{id}#{generation}#{webhook}``  webhooks
+``GRAPHS``                       ``{name}#{version:08}``                          known graphs
 ================================ ================================================ =================
 
 For a run in a named pool ``{graph}`` is ``{graph}@{pool}``. A key contains the epoch, so that a
@@ -31,6 +32,7 @@ from holdfast.storage import Between, From, UpTo
 
 __all__ = [
     "API_KEYS",
+    "GRAPHS",
     "REAPED",
     "WORKERS",
     "DueQueue",
@@ -51,6 +53,7 @@ __all__ = [
 WORKERS = "WORKERS"
 REAPED = "REAPED"
 API_KEYS = "APIKEYS"
+GRAPHS = "GRAPHS"
 _TIME_MS_MAX = 9_999_999_999_999
 
 
@@ -106,6 +109,11 @@ class IndexKey(NamedTuple):
     def reaped_worker(cls, worker: str, reaped_ms: int) -> IndexKey:
         """Return the key of a dead worker whose runs were re-queued at a time."""
         return cls(REAPED, f"{reaped_ms:013d}#{worker}")
+
+    @classmethod
+    def graph(cls, name: str, version: int) -> IndexKey:
+        """Return the key of a version of a graph in the list of all graphs."""
+        return cls(GRAPHS, f"{name}#{version:08d}")
 
     def owned_parts(self) -> tuple[DueQueue, RunKey, int]:
         """Return the queue, the run and the epoch of an owned run."""

@@ -24,6 +24,7 @@ the same                            ``T#{number:012}``                        a 
 ``SETTINGS``                        ``SETTINGS``                              settings of the store
 ``REAPING``                         ``REAPING``                               repeated sweeps
 ``SIGNING``                         ``SIGNING``                               keys that sign tokens
+``PROBE#{id}``                      ``PROBE``                                 a check of the store
 =================================== ========================================= ======================
 
 A spool is ``{epoch:08}#{id}``: the epoch of the owner that wrote it, and a UUIDv7. Streamed text
@@ -73,6 +74,7 @@ __all__ = [
     "journal_range",
     "parsed_int",
     "parsed_text_key",
+    "probe_key",
     "quota_key",
     "records_range",
     "related_items_range",
@@ -310,6 +312,11 @@ def bulk_key(tenant: str, id: str) -> Key:
 def api_key_key(id: str) -> Key:
     """Return the key of the item of an API key."""
     return Key(f"APIKEY#{id}", "APIKEY")
+
+
+def probe_key(id: str) -> Key:
+    """Return the key of an item that only shows that the store can be written."""
+    return Key(f"PROBE#{id}", "PROBE")
 
 
 def _is_digits(text: str) -> bool:

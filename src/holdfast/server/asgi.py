@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -93,9 +94,15 @@ class ServerApp:
             if self._worker is not False:
                 options = None if self._worker is True else self._worker
                 working = self.services.hf.worker(self.services.graphs, options=options)
+                self.services.readiness.watch(working)
                 await stack.enter_async_context(working)
                 self.worker = working
                 self.services.metrics.watch(working)
+            else:
+                publishing = asyncio.create_task(
+                    self.services.hf.fleet.publish(self.services.graphs), name="holdfast publish"
+                )
+                stack.callback(publishing.cancel)
             await stack.enter_async_context(self.services.metrics.refreshing())
             stack.push_async_callback(self.services.streams.shut_down)
             yield

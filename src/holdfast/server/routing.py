@@ -136,7 +136,8 @@ def route(
     default it may if its path has parameters. With ``etag`` a client that has the same answer
     already gets 304. ``also`` has other statuses of success with the types of their answers, and
     ``returns`` the type of the answer if the annotation does not say it. ``open`` says that the
-    route reads no store; ``fails`` has other statuses of problems. Other options are those of Litestar.
+    route reads no store; ``fails`` has other statuses of problems.
+    Other options are those of Litestar.
     """
 
     described = functools.partial(

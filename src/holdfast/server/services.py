@@ -26,6 +26,7 @@ from holdfast.server.caller import Identity, Requester
 from holdfast.server.credentials import Credentials
 from holdfast.server.metrics import ServerMetrics
 from holdfast.server.options import Rate, ServerOptions
+from holdfast.server.readiness import Readiness
 from holdfast.server.roles import includes, role_of
 from holdfast.server.streams.registry import Streams
 from holdfast.server.streams.sockets import subprotocol_key
@@ -56,11 +57,11 @@ class Services:
         self.api_description = b""
         """The OpenAPI document of this server, in JSON."""
         self._credentials = Credentials(hf, options)
-        fleet: Any = getattr(hf, "fleet", None)
-        self.metrics = ServerMetrics(hf, overview=None if fleet is None else fleet.overview)
+        self.metrics = ServerMetrics(hf, overview=hf.fleet.overview)
         self.callback_rates = Throttle(_CALLBACK_RATE, hf.clock)
         """The rates of posts to the addresses of callbacks, by the digest of the token."""
         self.streams = Streams(options)
+        self.readiness = Readiness(hf)
 
     def graph(self, name: str) -> Program:
         """Return the newest version of a graph that this server has.

@@ -9,9 +9,18 @@ from holdfast.portal import BlockingStream
 from holdfast.sync.api_keys import ApiKeys
 from holdfast.sync.app import Holdfast
 from holdfast.sync.callbacks import Callbacks
+from holdfast.sync.fleet import Fleet
 from holdfast.sync.handle import RunHandle
 from holdfast.sync.webhooks import Webhooks
 from holdfast.sync.worker import Worker
 
-__all__ = ["ApiKeys", "BlockingStream", "Holdfast", "RunHandle", "Worker"]
-__all__ = ["BlockingStream", "Callbacks", "Holdfast", "RunHandle", "Webhooks", "Worker"]
+__all__ = [
+    "ApiKeys",
+    "BlockingStream",
+    "Callbacks",
+    "Fleet",
+    "Holdfast",
+    "RunHandle",
+    "Webhooks",
+    "Worker",
+]

@@ -33,6 +33,7 @@ from holdfast.records.run_filter import RunFilter
 from holdfast.storage import Meter, Store
 from holdfast.sync.api_keys import ApiKeys
 from holdfast.sync.callbacks import Callbacks
+from holdfast.sync.fleet import Fleet
 from holdfast.sync.handle import RunHandle
 from holdfast.sync.webhooks import Webhooks
 from holdfast.sync.worker import Worker
@@ -131,6 +132,11 @@ class Holdfast:
         return ApiKeys(self._portal, self._holdfast.keys)
 
     @property
+    def callbacks(self) -> Callbacks:
+        """What other systems post to the addresses of `Context.callback`."""
+        return Callbacks(self._portal, self._holdfast.callbacks)
+
+    @property
     def webhooks(self) -> Webhooks:
         """The webhooks: events of runs that are posted to other systems."""
         return Webhooks(self._portal, self._holdfast.webhooks)
@@ -140,10 +146,10 @@ class Holdfast:
         """What this process saved by using answers that were known."""
         return self._holdfast.saved
 
-    def callbacks(self) -> Callbacks:
-        """What other systems post to the addresses of `Context.callback`."""
-        self._portal.check()
-        return Callbacks(self._portal, self._holdfast.callbacks())
+    @property
+    def fleet(self) -> Fleet:
+        """What runs where, what makes no progress, and what it costs."""
+        return Fleet(self._portal, self._holdfast.fleet)
 
     def start(
         self,
@@ -329,23 +335,6 @@ class Holdfast:
             keep_answers=keep_answers,
         )
 
-    def sweep_blobs(
-        self, *, older_than: Duration = _TWO_DAYS, dry_run: bool = False
-    ) -> Generator[SweepProgress, None, None]:
-        """Delete the blobs of all tenants that no run uses; yield the progress after each page.
-
-        A sweep leaves alone what is younger than ``older_than``, at least a day: its run may not be
-        stored yet. ``dry_run`` only counts.
-
-        Raises:
-            InvalidRequest: ``older_than`` is less than a day.
-            StoreUnavailable: the store did not answer; sweep again later.
-            StoreUnusable: the store has no place for blobs, or cannot be used.
-        """
-        return self._portal.iterate(
-            self._holdfast.sweep_blobs, older_than=older_than, dry_run=dry_run
-        )
-
     def worker(
         self,
         graphs: Iterable[Program],
@@ -366,6 +355,30 @@ class Holdfast:
         self._portal.check()
         return Worker(self._portal, self._holdfast.worker(graphs, options=options, **given))
 
+    def close(self) -> None:
+        """Stop the workers of this instance, and close the store.
+
+        Ctrl-C during this call stops the workers at once.
+        """
+        self._portal.close(self._holdfast.close)
+
+    def sweep_blobs(
+        self, *, older_than: Duration = _TWO_DAYS, dry_run: bool = False
+    ) -> Generator[SweepProgress, None, None]:
+        """Delete the blobs of all tenants that no run uses; yield the progress after each page.
+
+        A sweep leaves alone what is younger than ``older_than``, at least a day: its run may not be
+        stored yet. ``dry_run`` only counts.
+
+        Raises:
+            InvalidRequest: ``older_than`` is less than a day.
+            StoreUnavailable: the store did not answer; sweep again later.
+            StoreUnusable: the store has no place for blobs, or cannot be used.
+        """
+        return self._portal.iterate(
+            self._holdfast.sweep_blobs, older_than=older_than, dry_run=dry_run
+        )
+
     def create(self) -> None:
         """Create the table and the bucket where they are missing; change none that exists."""
         self._portal.call(self._holdfast.create)
@@ -380,13 +393,6 @@ class Holdfast:
             InvalidRequest: too many shards, or fewer than there are.
         """
         self._portal.call(self._holdfast.grow_shards, shards)
-
-    def close(self) -> None:
-        """Stop the workers of this instance, and close the store.
-
-        Ctrl-C during this call stops the workers at once.
-        """
-        self._portal.close(self._holdfast.close)
 
     def __enter__(self) -> Holdfast:
         return self

@@ -126,6 +126,7 @@ def shown_entry(entry: RunEntry, item: Mapping[str, Any], *, now_ms: int) -> Run
         updated_at=run.updated_at,
         cost_usd=run.cost_usd,
         failure=run.failure,
+        tokens=run.tokens,
     )
 
 

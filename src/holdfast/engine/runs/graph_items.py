@@ -5,7 +5,7 @@ Items of graphs are advice. If the store fails here, starts, the worker and its 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -39,12 +39,17 @@ _log = get_logger("holdfast.worker")
 _WRITE_ATTEMPTS_MAX = 5
 
 
-async def publish_program(kernel: Kernel, program: Program) -> None:
-    """Store what other processes should know of a program; log if that fails."""
+async def publish_program(
+    kernel: Kernel, program: Program, *, pools: Iterable[str | None] = ()
+) -> None:
+    """Store what other processes should know of a program; log if that fails.
+
+    ``pools`` are those from which a worker of this process claims its runs.
+    """
     known = kernel.known_graphs.get(program.name, program.version)
     known.learn_program(program)
     known.offered = program
-    facts = _facts_of(program)
+    facts = msgspec.structs.replace(_facts_of(program), pools=tuple(pools))
     if await _try_publish(kernel, known, lambda stored: merged_facts(stored, facts)):
         known.published |= {
             (name, digest) for name, schemas in facts.schemas.items() for digest in schemas
@@ -137,7 +142,13 @@ async def _write_facts(
     stored = GraphFacts() if item is None else graph_facts_of(item)
     changed = change(stored)
     if changed != stored:
-        write = graph_facts_write(key, changed, token=kernel.ids.new())
+        write = graph_facts_write(
+            known.name,
+            known.version,
+            changed,
+            now_ms=kernel.clock.now_ms(),
+            token=kernel.ids.new(),
+        )
         try:
             await kernel.graph_items.write(write)
         except ConditionFailed:

@@ -71,6 +71,7 @@ class Heartbeat:
             )
             await self._reregister()
             return
+        self._owner.claim_lag_ms = 0
         self._beats += 1
         if self._beats % HEARTBEATS_PER_LEASE == 0:
             self._claims.forget_unreadable()

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from holdfast.engine.kernel.kernel import ClaimLost, Kernel
 from holdfast.errors import ConditionFailed, HoldfastError
@@ -25,9 +29,19 @@ class Lease:
     live worker. The fences in the journals keep that worker from harm, and it takes a new name.
     """
 
-    def __init__(self, kernel: Kernel, seconds: float) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        seconds: float,
+        *,
+        details: Mapping[str, Any] | None = None,
+        load: Callable[[], Mapping[str, int]] = dict,
+    ) -> None:
+        """Write ``details`` into the row at registration, and ``load`` with each heartbeat."""
         self._kernel = kernel
         self._seconds = seconds
+        self._details = details or {}
+        self._load = load
         self._deadline = 0.0
         self._deadline_ms = 0
         # The last error since the last renewal that succeeded, and when the first one came.
@@ -65,7 +79,13 @@ class Lease:
         """
         worker = self._kernel.ids.new()
         began, deadline_ms = self._next_deadline()
-        about = {"host": platform.node()[:100], "pid": os.getpid()}
+        about = {
+            "host": platform.node()[:100],
+            "pid": os.getpid(),
+            "release": _release(),
+            **self._details,
+            **self._load(),
+        }
         row = rows.register_write(
             worker,
             lease_ms=round(self._seconds * 1000),
@@ -98,6 +118,7 @@ class Lease:
             last_expires_ms=self._deadline_ms,
             expires_ms=deadline_ms,
             token=self._kernel.ids.new(),
+            load=self._load(),
         )
         try:
             await self._kernel.resolve_write(
@@ -146,3 +167,12 @@ class Lease:
             # The index key must be new, even if two heartbeats fall into the same millisecond.
             deadline_ms = max(deadline_ms, self._deadline_ms + 1)
         return clock.monotonic(), deadline_ms
+
+
+@cache
+def _release() -> str:
+    """Return the release of Holdfast that this process runs."""
+    try:
+        return version("holdfast")[:32]
+    except PackageNotFoundError:  # it runs from a folder that was not installed
+        return "unknown"

@@ -6,7 +6,7 @@ How a run is claimed is in `claims.Claims.claim`; the write is `records.run_writ
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.worker.claims import Claims
@@ -154,9 +154,17 @@ class Poller:
             # of a claim that may fail, and would have to wait for the next poll.
             batch_size = min(self._slots.free, _CONCURRENT_CLAIMS_MAX)
             batch = places[:batch_size]
-            found += sum(await asyncio.gather(*(self._claims.claim(place) for place in batch)))
+            claimed = await asyncio.gather(*(self._claims.claim(place) for place in batch))
+            self._note_lag(place for place, ours in zip(batch, claimed, strict=True) if ours)
+            found += sum(claimed)
             places = places[batch_size:]
         return found
+
+    def _note_lag(self, claimed: Iterable[IndexKey]) -> None:
+        """Remember how overdue the most overdue run was, for the next heartbeat."""
+        now, owner = self._kernel.clock.now_ms(), self._owner
+        for place in claimed:
+            owner.claim_lag_ms = max(owner.claim_lag_ms, now - place.due_parts()[0])
 
     def _select_admitted(self, places: Sequence[IndexKey]) -> list[IndexKey]:
         """Return the places of tenants that may take a slot; record if there are others.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from holdfast.display import get_logger
 from holdfast.engine.effects.resources import Resources
@@ -17,6 +18,7 @@ from holdfast.engine.worker.health import DRIVE_RUNS, Outages
 from holdfast.engine.worker.hook_calls import HookCalls
 from holdfast.engine.worker.lease import Lease
 from holdfast.engine.worker.options import WorkerOptions
+from holdfast.engine.worker.slots import Slots
 from holdfast.engine.worker.unserved import UnservedGraphs
 from holdfast.errors import StoreError
 from holdfast.model.execution import Execution
@@ -42,7 +44,10 @@ class RunOwner:
         hooks: HookCalls,
         local_workers: LocalWorkers,
         resources: Resources,
+        slots: Slots,
+        offer: Mapping[str, Any],
     ) -> None:
+        """``offer`` are the attributes of the worker's row that say what it serves."""
         self._on_ended = on_ended
         self._on_paused = on_paused
         self.hooks = hooks
@@ -50,7 +55,12 @@ class RunOwner:
         self.resources = resources
         self.flusher = Flusher(kernel.clock)
         self.threads = NodeThreads(options.concurrency)
-        self.lease = Lease(kernel, options.lease_seconds)
+        self.lease = Lease(
+            kernel,
+            options.lease_seconds,
+            details={"concurrency": options.concurrency, **offer},
+            load=lambda: {"running": slots.taken, "lag_ms": self.claim_lag_ms},
+        )
         self.outages = Outages(kernel)
         # A result that cannot be written is kept for as long as the lease would last by itself.
         self.store_retry_seconds = options.lease_seconds
@@ -59,6 +69,8 @@ class RunOwner:
         self.counts: Counter[str] = Counter()
         self.figures = WorkerFigures(resources.model_usage)
         self.unserved = UnservedGraphs(kernel.clock)
+        self.claim_lag_ms = 0
+        """How overdue the most overdue run was that a poll claimed since the last heartbeat."""
         self.wake = asyncio.Event()
         """Set when the worker should poll at once."""
         self.stopping = asyncio.Event()

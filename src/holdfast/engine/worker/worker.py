@@ -47,6 +47,7 @@ from holdfast.model.program import Program
 from holdfast.model.run import Status
 from holdfast.records.head import Head
 from holdfast.records.index_keys import IndexKey
+from holdfast.records.worker import offer_attributes
 
 __all__ = ["Worker"]
 
@@ -89,6 +90,10 @@ class Worker:
             hooks=hooks,
             local_workers=local_workers,
             resources=resources,
+            slots=self._slots,
+            offer=offer_attributes(
+                ((program.name, program.version) for program in programs), options.pools
+            ),
         )
         self.drivers = Drivers(kernel, self._owner, programs, self._slots)
         self.claims = Claims(
@@ -160,6 +165,11 @@ class Worker:
     def running(self) -> int:
         """How many runs it drives, or is about to."""
         return self._slots.taken
+
+    @property
+    def claim_lag_seconds(self) -> float:
+        """How overdue the most overdue run was that it claimed since its last heartbeat."""
+        return self._owner.claim_lag_ms / 1000
 
     @property
     def draining(self) -> bool:
@@ -338,7 +348,7 @@ class Worker:
         """Store once what processes without the graphs should know of them."""
         with contextlib.suppress(StoreClosed):  # the loops report it
             for program in self._programs:
-                await publish_program(self._kernel, program)
+                await publish_program(self._kernel, program, pools=self._options.pools)
 
     async def _reap(self) -> None:
         await self._reaper.reap(self.id)

@@ -3,7 +3,9 @@
 from holdfast.server.routes.bulk import BULK
 from holdfast.server.routes.callbacks import CALLBACKS
 from holdfast.server.routes.description import DESCRIPTION
+from holdfast.server.routes.fleet import FLEET
 from holdfast.server.routes.graphs import GRAPHS
+from holdfast.server.routes.health import HEALTH
 from holdfast.server.routes.keys import KEYS
 from holdfast.server.routes.list_streams import LIST_STREAMS
 from holdfast.server.routes.metrics import METRICS
@@ -30,6 +32,8 @@ HANDLERS = (
     *KEYS,
     *CALLBACKS,
     *WEBHOOKS,
+    *FLEET,
     *METRICS,
+    *HEALTH,
     *DESCRIPTION,
 )

@@ -1,0 +1,167 @@
+"""``holdfast doctor``: explains what is misconfigured, stuck or unserved, and how to repair it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import click
+
+from holdfast.app import Holdfast
+from holdfast.cli.failures import asynchronous
+from holdfast.cli.parameters import example, json_option, tenant_option
+from holdfast.cli.targets import FORMS, load_graphs
+from holdfast.cli.text import pretty, say
+from holdfast.errors import HoldfastError, InvalidUrl
+from holdfast.fleet.diagnosis import (
+    Finding,
+    TargetFacts,
+    WaitingFacts,
+    error_finding,
+    file_findings,
+    overview_findings,
+    stalled_findings,
+    store_findings,
+    target_findings,
+    waiting_findings,
+    worker_findings,
+)
+from holdfast.records.run_filter import RunFilter
+from holdfast.redaction import without_credentials
+from holdfast.storage.file_facts import inspect_file
+from holdfast.storage.open import is_in_memory, sqlite_paths
+from holdfast.storage.open import open as open_store
+
+__all__ = ["doctor"]
+
+_AMBIGUOUS_MAX = 1_000
+_EPILOG = f"\b\nTargets look like this:\n{FORMS}\n\n" + example(
+    "holdfast doctor --url sqlite:///runs.db", "holdfast doctor shop.flows --url sqlite:///runs.db"
+)
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("targets", nargs=-1, metavar="[TARGET]...")
+@click.option(
+    "--url",
+    envvar="HOLDFAST_URL",
+    show_envvar=True,
+    metavar="URL",
+    help="The store's address; see 'holdfast store --help'.",
+)
+@tenant_option
+@json_option
+@asynchronous
+async def doctor(targets: Sequence[str], *, url: str | None, tenant: str, as_json: bool) -> None:
+    """Explain what is misconfigured, stuck or unserved, and how to repair it.
+
+    It checks the address, the store, its file or bucket, the graphs of TARGETs, the workers, and
+    the runs of all tenants; calls and runs that wait are those of --tenant. It writes one item and
+    one blob, and deletes both. The exit code is 1 if there is a problem.
+    """
+    findings = target_findings([_examine_target(target) for target in targets])
+    findings += await _examine_store(url, tenant)
+    has_problem = any(finding.level == "problem" for finding in findings)
+    if as_json:
+        shown = [finding.as_dict() for finding in findings]
+        click.echo(pretty({"ok": not has_problem, "findings": shown}))
+    else:
+        for finding in findings:
+            _show(finding)
+    if has_problem:
+        raise click.exceptions.Exit(1)
+
+
+def _show(finding: Finding) -> None:
+    say(f"{finding.level:<8}  {finding.check}: {finding.what}")
+    for name, text in (("why", finding.why), ("fix", finding.fix)):
+        if text:
+            say(f"{'':8}    {name}: {text}")
+
+
+def _examine_target(target: str) -> TargetFacts:
+    try:
+        graphs = load_graphs([target])
+    except click.ClickException as error:
+        # A traceback has many lines: the first one says which module, the last one why.
+        first, *rest = error.message.splitlines()
+        return TargetFacts(target=target, error=" ".join([first, *rest[-1:]]))
+    except HoldfastError as error:
+        return TargetFacts(target=target, error=f"{error} [{error.code}]")
+    return TargetFacts(target=target, graphs=tuple((graph.name, graph.version) for graph in graphs))
+
+
+async def _examine_store(url: str | None, tenant: str) -> list[Finding]:
+    if url is None:
+        return [
+            Finding(
+                level="problem",
+                check="address",
+                what="no store is named",
+                why="every command and every process needs the address of the same store",
+                fix="export HOLDFAST_URL=sqlite:///runs.db, or pass --url",
+            )
+        ]
+    shown = without_credentials(url)
+    findings: list[Finding] = []
+    try:
+        if is_in_memory(url):
+            return [_in_memory_finding(shown)]
+        with suppress(InvalidUrl):  # the store is not a file
+            findings += file_findings(inspect_file(sqlite_paths(url)[0]))
+        store = open_store(url, make=False)
+    except HoldfastError as error:
+        check = "address" if isinstance(error, InvalidUrl) else "store"
+        return [*findings, error_finding(check, error, url=shown)]
+    findings.insert(0, Finding(level="ok", check="address", what=f"{shown} names a store"))
+    async with store:
+        try:
+            holdfast = Holdfast(url, tenant=tenant, store=store)
+            checked = store_findings(await holdfast.fleet.probe_store())
+            findings += checked
+            if all(finding.level != "problem" or finding.check != "read" for finding in checked):
+                findings += await _examine_fleet(holdfast)
+        except HoldfastError as error:
+            findings.append(error_finding("store", error, url=shown))
+    return findings
+
+
+async def _examine_fleet(holdfast: Holdfast) -> list[Finding]:
+    fleet = holdfast.fleet
+    workers = await fleet.workers()
+    stuck, unserved = await fleet.stuck(tenant="*"), await fleet.unserved(tenant="*")
+    waiting = WaitingFacts(
+        ambiguous=await _count_ambiguous(holdfast),
+        budget=len((await holdfast.list(RunFilter(reason="budget"))).runs),
+        quota=len((await holdfast.list(RunFilter(reason="quota"))).runs),
+    )
+    overview = await fleet.overview()
+    return [
+        *worker_findings(workers, now=overview.counted_at),
+        *stalled_findings(stuck, unserved),
+        *overview_findings(overview),
+        *waiting_findings(waiting),
+    ]
+
+
+async def _count_ambiguous(holdfast: Holdfast) -> int:
+    number = 0
+    calls = holdfast.ambiguous()
+    try:
+        async for _ in calls:
+            number += 1
+            if number == _AMBIGUOUS_MAX:
+                break
+    finally:
+        await calls.aclose()
+    return number
+
+
+def _in_memory_finding(url: str) -> Finding:
+    return Finding(
+        level="problem",
+        check="address",
+        what=f"{url} is a store in memory",
+        why="it is lost when its process ends, and no other process sees it",
+        fix="name a file, as in sqlite:///runs.db",
+    )

@@ -1,0 +1,118 @@
+"""``holdfast doctor`` and ``holdfast cost``, as a person calls them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from holdfast.records.keys import RunKey
+from holdfast.storage import Update
+from holdfast.storage import open as open_store
+from tests.cli.conftest import Holdfast
+
+
+def findings(output: str) -> dict[str, str]:
+    """Return the level of each check."""
+    found = json.loads(output)["findings"]
+    return {each["check"]: each["level"] for each in found}
+
+
+def test_a_store_without_an_address_is_a_problem(
+    holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HOLDFAST_URL")
+    done = holdfast("doctor")
+    assert done.exit_code == 1
+    assert "problem   address: no store is named" in done.stdout
+    assert "fix: export HOLDFAST_URL=" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("url", "check"),
+    [
+        ("sqlite:///none.db", "store"),
+        ("sqlite://:memory:", "address"),
+        ("mysql://x", "address"),
+        ("dynamodb://user:secret@runs", "address"),
+    ],
+)
+def test_a_store_that_cannot_be_opened_is_a_problem(
+    holdfast: Holdfast, url: str, check: str
+) -> None:
+    done = holdfast("doctor", "--json", "--url", url)
+    assert done.exit_code == 1
+    assert findings(done.stdout)[check] == "problem"
+    assert "secret" not in done.output
+    assert not Path("none.db").exists()
+
+
+def test_a_healthy_store_has_no_problem_and_nothing_is_left_behind(holdfast: Holdfast) -> None:
+    holdfast("store", "create", "sqlite:///runs.db")
+    done = holdfast("doctor", "--json", "--url", "sqlite:///runs.db", "flows.py")
+    assert done.exit_code == 0, done.output
+    assert set(findings(done.stdout).values()) == {"ok", "warning"}
+    assert findings(done.stdout)["workers"] == "warning"
+    with_probe = [each for each in Path().rglob("*probe*") if each.is_file()]
+    assert with_probe == []
+
+
+def test_a_run_that_no_worker_serves_is_a_problem(holdfast: Holdfast) -> None:
+    url = ("--url", "sqlite:///runs.db")
+    early = "2020-01-01T00:00:00Z"
+    started = holdfast("run", "start", "flows.py:counting", "--id", "c-1", *url)
+    assert started.exit_code == 0, started.output
+    _make_due(early)
+    done = holdfast("doctor", *url)
+    assert done.exit_code == 1
+    assert "unserved: 1 run of graph 'counting' is unserved, such as c-1" in done.stdout
+    assert "fix: start a worker that has graph 'counting': holdfast worker TARGET" in done.stdout
+
+
+def test_a_target_that_cannot_be_imported_is_a_problem(holdfast: Holdfast) -> None:
+    Path("broken.py").write_text("raise ValueError('a\\x1b[31m')")
+    holdfast("store", "create", "sqlite:///runs.db")
+    done = holdfast("doctor", "broken.py", "nowhere:graph", "--url", "sqlite:///runs.db")
+    assert done.exit_code == 1
+    assert done.stdout.count("problem   target:") == 2
+    assert "\x1b" not in done.stdout
+
+
+def test_cost_is_shown_by_group(holdfast: Holdfast) -> None:
+    url = ("--url", "sqlite:///runs.db")
+    for id, team in (("a", "blue"), ("b", "blue"), ("c", "red")):
+        holdfast("run", "start", "flows.py:counting", "--id", id, "--label", f"team={team}", *url)
+    done = holdfast("cost", "--by", "label:team", *url)
+    assert [line.split() for line in done.stdout.splitlines()] == [
+        ["TEAM", "RUNS", "TOKENS", "USD"],
+        ["blue", "2", "0", "0.000000"],
+        ["red", "1", "0", "0.000000"],
+        ["total", "3", "0", "0.000000"],
+    ]
+    shown = json.loads(holdfast("cost", "--json", "--label", "team=red", *url).stdout)
+    assert shown["groups"] == [{"key": "counting", "runs": 1, "tokens": 0, "cost_usd": 0.0}]
+    assert shown["total"]["runs"] == 1
+
+
+def test_an_unknown_group_is_refused(holdfast: Holdfast) -> None:
+    done = holdfast("cost", "--by", "node", "--url", "sqlite:///runs.db")
+    assert done.exit_code == 2
+    assert "by must be graph, day, status or label:NAME" in done.output
+
+
+def _make_due(moment: str) -> None:
+    """Let the only run of the store be due since a time."""
+
+    async def write() -> None:
+        async with open_store("sqlite:///runs.db") as store:
+            key = RunKey("default", "c-1").head
+            row = await store.table.get(key)
+            assert row is not None
+            due_ms = round(datetime.fromisoformat(moment).timestamp() * 1000)
+            rest = row["GSI1SK"].partition("#")[2]
+            await store.table.write(Update(key=key, set={"GSI1SK": f"{due_ms:013d}#{rest}"}))
+
+    asyncio.run(write())

@@ -1,0 +1,1 @@
+"""Tests of what operators ask about the fleet."""
