@@ -231,3 +231,50 @@ async def until_refused(port: int) -> None:
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as found:
         return int(found.getsockname()[1])
+
+
+def served_options(monkeypatch: pytest.MonkeyPatch, url: str, *options: str) -> Any:
+    """Return the options with which a command would serve."""
+    found: list[Any] = []
+    monkeypatch.setattr("holdfast.cli.serve.run_server", found.append)
+    monkeypatch.setattr("holdfast.cli.serve.configure_logging", lambda *given: None)
+    done = CliRunner().invoke(main, ["serve", GRAPHS, "--url", url, *options])
+    assert done.exit_code == 0, done.output
+    return found[0].options
+
+
+def test_its_options_say_who_may_ask_and_how_much(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s" * 40 + "\n")
+    options = served_options(
+        monkeypatch,
+        url,
+        *("--auth", "--jwt-secret-file", str(secret), "--jwt-issuer", "us", "--rate", "5"),
+        *("--tenant-rate", "0.1", "--body-max", "2048", "--cors", "https://app.example.com"),
+    )
+    assert options.jwt.secret == "s" * 40
+    assert options.jwt.issuer == "us"
+    assert (options.key_rate.per_second, options.key_rate.burst) == (5, 10)
+    assert (options.tenant_rate.per_second, options.tenant_rate.burst) == (0.1, 1)
+    assert options.body_bytes_max == 2048
+    assert options.cors_origins == ("https://app.example.com",)
+    assert served_options(monkeypatch, url) == ServerOptions()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--jwt-issuer", "us"], "need --jwt-secret-file or --jwks"),
+        (["--jwks", "https://x.example/keys"], "audience must be set"),
+        (["--jwks", "keys.json", "--jwt-audience", "us"], "authentication must be True"),
+        (["--auth", "--jwt-secret-file", "nowhere"], "nowhere cannot be read"),
+        (["--cors", "*"], "cors_origins must be exact origins"),
+        (["--rate", "0"], "'--rate'"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(url: str, options: list[str], told: str) -> None:
+    done = CliRunner().invoke(main, ["serve", GRAPHS, "--url", url, *options])
+    assert done.exit_code in (1, 2)
+    assert told in " ".join(done.output.split())
