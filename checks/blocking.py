@@ -161,7 +161,8 @@ class Source:
     """A class of the async API: where it is defined, and what its module imports."""
 
     def __init__(self, root: Path, name: str, package: str) -> None:
-        exports = ast.parse((root / _folder(package) / "__init__.py").read_text())
+        named = "public.py" if package == "holdfast" else "__init__.py"
+        exports = ast.parse((root / _folder(package) / named).read_text())
         self.name = name
         self.module = next(
             str(each.module)

@@ -307,6 +307,8 @@ def _docstring_of_port(method: str) -> str:
 
 
 def _source(module: str) -> str:
+    # The package itself imports its names when they are used.
+    module = "holdfast.public" if module == "holdfast" else module
     found = importlib.util.find_spec(module)
     if found is None or found.origin is None:
         raise LookupError(f"there is no module {module}")

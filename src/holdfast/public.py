@@ -1,0 +1,230 @@
+"""Every public name of `holdfast`. They are imported together, when the first one is used."""
+
+from holdfast.access.api_keys import ApiKeys
+from holdfast.app import Holdfast
+from holdfast.engine.effects.argument_recorder import Redact
+from holdfast.engine.effects.call_options import BlockingCaller, Caller
+from holdfast.engine.effects.invocations import OnExhausted
+from holdfast.engine.effects.savings import Saved
+from holdfast.engine.execution.agents import Agent, Conversation, QuestionOptions, agent
+from holdfast.engine.execution.blocking_context import BlockingChild, BlockingContext
+from holdfast.engine.execution.conditions import ChildCondition
+from holdfast.engine.execution.context import Child, Context
+from holdfast.engine.history.run_stream import RunStream
+from holdfast.engine.kernel.telemetry import RunSpan, SpanKind, SpanValue, Telemetry
+from holdfast.engine.worker.health import WorkerHealth
+from holdfast.engine.worker.options import WorkerKeywords, WorkerOptions
+from holdfast.engine.worker.worker import Worker
+from holdfast.fleet.diagnosis import StoreFacts
+from holdfast.fleet.fleet import Fleet
+from holdfast.graph import (
+    END,
+    Graph,
+    Node,
+    Workflow,
+    WorkflowDecorator,
+    escalate,
+    fail,
+    restart,
+    workflow,
+)
+from holdfast.graph.chooser_targets import Chooser
+from holdfast.graph.node import Reference
+from holdfast.graph.node_decorator import NodeDecorator
+from holdfast.graph.tool import UNKNOWN, VOID, Done, ProbeFinding, ProbeVerdict, Tool, done, tool
+from holdfast.handle import RunHandle
+from holdfast.log_context import RunLogFilter, RunScope
+from holdfast.model.api_key import ApiKey, KeyRole, NewKey
+from holdfast.model.arguments import Recording
+from holdfast.model.budget import Budget, BudgetLimits
+from holdfast.model.conditions import Timer, WaitAnswer, timer
+from holdfast.model.durations import Duration, days, hours, minutes, seconds
+from holdfast.model.event import BranchFailed, Failure
+from holdfast.model.fleet import (
+    CostGroup,
+    CostPage,
+    FleetOverview,
+    GraphEntry,
+    PurposeCost,
+    RunCount,
+    StalledPage,
+    StalledRun,
+    StallReason,
+    WorkerEntry,
+)
+from holdfast.model.hooks import AttemptFailure, FailureHook, Hooks, RunHook
+from holdfast.model.invocation import (
+    Answer,
+    Emit,
+    Model,
+    Request,
+    StopReason,
+    ToolCall,
+    ToolSpec,
+    Usage,
+)
+from holdfast.model.moments import Moment
+from holdfast.model.payload_limits import PayloadLimits
+from holdfast.model.policy import Durability, OnFailure, OnStale, Pausable, Retry
+from holdfast.model.pricing import ModelPrice
+from holdfast.model.program import Program
+from holdfast.model.progress import BulkProgress, SweepProgress
+from holdfast.model.quota import Quota
+from holdfast.model.reducers import Reducer
+from holdfast.model.run import (
+    AmbiguousCall,
+    HistoryEntry,
+    HistoryPage,
+    OnBusy,
+    Run,
+    RunEntry,
+    RunPage,
+    SessionQueueEntry,
+    SetAsideSignal,
+    SignalReceipt,
+    Status,
+    TextPiece,
+    WaitPage,
+)
+from holdfast.model.signals import SignalName, signal
+from holdfast.model.spending import Spending
+from holdfast.model.wait import Wait
+from holdfast.model.webhook import (
+    DeliveryState,
+    NewWebhook,
+    Webhook,
+    WebhookDelivery,
+    WebhookEvent,
+)
+from holdfast.records.run_filter import RunFilter
+from holdfast.webhooks.callbacks import Callbacks
+from holdfast.webhooks.webhooks import Webhooks
+
+__all__ = [
+    "END",
+    "UNKNOWN",
+    "VOID",
+    "Agent",
+    "AmbiguousCall",
+    "Answer",
+    "ApiKey",
+    "ApiKeys",
+    "AttemptFailure",
+    "BlockingCaller",
+    "BlockingChild",
+    "BlockingContext",
+    "BranchFailed",
+    "Budget",
+    "BudgetLimits",
+    "BulkProgress",
+    "Callbacks",
+    "Caller",
+    "Child",
+    "ChildCondition",
+    "Chooser",
+    "Context",
+    "Conversation",
+    "CostGroup",
+    "CostPage",
+    "DeliveryState",
+    "Done",
+    "Durability",
+    "Duration",
+    "Emit",
+    "Failure",
+    "FailureHook",
+    "Fleet",
+    "FleetOverview",
+    "Graph",
+    "GraphEntry",
+    "HistoryEntry",
+    "HistoryPage",
+    "Holdfast",
+    "Hooks",
+    "KeyRole",
+    "Model",
+    "ModelPrice",
+    "Moment",
+    "NewKey",
+    "NewWebhook",
+    "Node",
+    "NodeDecorator",
+    "OnBusy",
+    "OnExhausted",
+    "OnFailure",
+    "OnStale",
+    "Pausable",
+    "PayloadLimits",
+    "ProbeFinding",
+    "ProbeVerdict",
+    "Program",
+    "PurposeCost",
+    "QuestionOptions",
+    "Quota",
+    "Recording",
+    "Redact",
+    "Reducer",
+    "Reference",
+    "Request",
+    "Retry",
+    "Run",
+    "RunCount",
+    "RunEntry",
+    "RunFilter",
+    "RunHandle",
+    "RunHook",
+    "RunLogFilter",
+    "RunPage",
+    "RunScope",
+    "RunSpan",
+    "RunStream",
+    "Saved",
+    "SessionQueueEntry",
+    "SetAsideSignal",
+    "SignalName",
+    "SignalReceipt",
+    "SpanKind",
+    "SpanValue",
+    "Spending",
+    "StallReason",
+    "StalledPage",
+    "StalledRun",
+    "Status",
+    "StopReason",
+    "StoreFacts",
+    "SweepProgress",
+    "Telemetry",
+    "TextPiece",
+    "Timer",
+    "Tool",
+    "ToolCall",
+    "ToolSpec",
+    "Usage",
+    "Wait",
+    "WaitAnswer",
+    "WaitPage",
+    "Webhook",
+    "WebhookDelivery",
+    "WebhookEvent",
+    "Webhooks",
+    "Worker",
+    "WorkerEntry",
+    "WorkerHealth",
+    "WorkerKeywords",
+    "WorkerOptions",
+    "Workflow",
+    "WorkflowDecorator",
+    "agent",
+    "days",
+    "done",
+    "escalate",
+    "fail",
+    "hours",
+    "minutes",
+    "restart",
+    "seconds",
+    "signal",
+    "timer",
+    "tool",
+    "workflow",
+]
