@@ -138,10 +138,10 @@ def measure() -> list[Figure]:
         url = f"sqlite:///{folder}/runs.db"
         holdfast = [sys.executable, "-m", "holdfast"]
         serve = ["serve", str(GRAPHS), "--url", url, "--port", str(port), "--no-worker"]
-        serve += ["--rate", "1000000", "--log-level", "warning"]
+        serve += ["--log-level", "warning"]
         working = ["worker", str(GRAPHS), "--url", url, "--lease", f"{LEASE_SECONDS:.0f}s"]
         working += ["--concurrency", "50", "--log-level", "warning"]
-        with process(*holdfast, *serve, port=port, folder=folder):
+        with process(*holdfast, *serve, port=port, folder=folder, ready="/readyz"):
             workers = [subprocess.Popen([*holdfast, *working], cwd=folder) for _ in range(2)]
             try:
                 return asyncio.run(_drive(port, workers))
