@@ -35,7 +35,7 @@ LEASE_SECONDS = 5.0
 BEFORE_SECONDS = 12.0
 AFTER_SECONDS = 20.0
 RECOVERY_SECONDS_MAX = LEASE_SECONDS + 5
-STARTERS, SIGNALLERS, READERS = 8, 2, 4
+STARTERS, SIGNALLERS, READERS = 32, 2, 4
 WINDOW_SECONDS = 2.0
 
 
@@ -60,7 +60,7 @@ class Load:
                     "POST",
                     "/v1/runs",
                     {"graph": "quick", "input": number},
-                    {"Prefer": "wait=30", "Idempotency-Key": f"quick {number}"},
+                    {"Prefer": "wait=30", "Idempotency-Key": f"quick-{number}"},
                 )
                 if self._is_ok(answer.status, "start", answer.body):
                     result = answer.json().get("result")
