@@ -188,9 +188,11 @@ class Deliverer:
         except StoreClosed:
             return
         except HoldfastError as error:
-            _log.warning("the webhook item %s was not handled: %s", key.sk, error)
+            run = RunKey.parsed(key.pk)
+            _log.warning("%s: the webhook item %s was not handled: %s", run.log_name, key.sk, error)
         except Exception:
-            _log.exception("the webhook item %s was not handled", key.sk)
+            run = RunKey.parsed(key.pk)
+            _log.exception("%s: the webhook item %s was not handled", run.log_name, key.sk)
 
     async def _follow(self, key: Key) -> None:
         """Tell the webhook all that is new; then note when to look again."""
