@@ -15,6 +15,7 @@ import pytest
 from holdfast import Context, Graph, Holdfast, days, signal
 from holdfast.clock import ManualClock
 from holdfast.engine.kernel.kernel import Kernel
+from holdfast.engine.runs.webhook_watch import list_subscriptions
 from holdfast.errors import InvalidRequest, RunFailed, TargetRefused, Throttled, WebhookNotFound
 from holdfast.records.keys import SETTINGS, RunKey
 from holdfast.storage import Prefix, Put
@@ -252,6 +253,25 @@ async def test_a_run_in_memory_is_followed_when_it_pauses(
         await hf.start(orders, Order(), id="o-1", durability="on_pause")
     await pump.poll(after=2)
     assert sender.told("o-1") == ["run.started", "run.paused"]
+
+
+async def test_a_run_in_memory_is_not_lost_if_the_webhooks_cannot_be_read_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = [Throttled("busy"), Throttled("busy")]
+
+    async def fail_twice(kernel: Kernel, tenant: str) -> Any:
+        if errors:
+            raise errors.pop()
+        return await list_subscriptions(kernel, tenant)
+
+    monkeypatch.setattr("holdfast.engine.runs.webhook_watch.list_subscriptions", fail_twice)
+    async with Holdfast(f"sqlite:///{tmp_path}/runs.db") as hf, hf.worker([orders]):
+        await hf.webhooks.add(URL)
+        run = await hf.start(orders, Order(), id="o-1", durability="on_pause")
+        assert (await run.get()).status == "waiting"
+        assert errors == []
+        assert len(await items_of(hf, "o-1")) == 1
 
 
 async def test_a_store_without_webhooks_pays_nothing(hf: Holdfast) -> None:
