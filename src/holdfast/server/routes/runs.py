@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-from litestar.types import Scope
-from msgspec import structs
-
-from holdfast.errors import Unsuccessful
-from holdfast.model.run import RunPage
-=======
 from contextlib import suppress
-from typing import Annotated
 
-from litestar.params import QueryParameter
 from litestar.types import Scope
 from msgspec import structs
 
-from holdfast.errors import HoldfastError, InvalidQuery, Unsuccessful
-from holdfast.model.run import PAUSE_REASONS, RunPage, Status
->>>>>>> h-R6
+from holdfast.errors import HoldfastError, Unsuccessful
+from holdfast.model.run import RunPage
 from holdfast.model.service import StartedRun
 from holdfast.records.run_filter import RunFilter
 from holdfast.server.caller import Requester, RequesterOf
