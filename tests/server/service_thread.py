@@ -27,7 +27,7 @@ class ServiceThread:
         self._loop = loop
         self.hf = hf
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-        self._client = httpx.AsyncClient(transport=transport, base_url="http://server")
+        self._client = httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
     def do(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the server's loop, for at most `SECONDS_MAX`."""

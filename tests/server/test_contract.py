@@ -154,7 +154,7 @@ def test_a_route_answers_as_it_is_described(
     )
     def ask(case: Case, picks: int) -> None:
         _make_known(case, known, picks)
-        sent = case.as_transport_kwargs(base_url="http://server")
+        sent = case.as_transport_kwargs(base_url="http://localhost")
         sent.pop("cookies", None)
         response = service.request(**_as_httpx(sent))
         seen[response.status_code] += 1

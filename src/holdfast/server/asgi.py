@@ -22,6 +22,7 @@ from holdfast.network.addresses import AllowList
 from holdfast.server.caller import Requester
 from holdfast.server.encoding import JsonResponse
 from holdfast.server.gate import Gate
+from holdfast.server.head_requests import HeadRequest
 from holdfast.server.openapi import api_description
 from holdfast.server.options import ServerOptions
 from holdfast.server.problems import problem_of
@@ -69,7 +70,8 @@ class ServerApp:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["method"] == "HEAD":
-            scope, send = {**scope, "method": "GET"}, _without_body(send)
+            head = HeadRequest(receive, send)
+            scope, receive, send = {**scope, "method": "GET"}, head.receive, head.send
         if scope["type"] == "websocket":
             send = HandshakeRefusals(scope, send)
         scope[OPENED] = []  # shared by copies of the scope
@@ -139,17 +141,6 @@ def _litestar(services: Services, run: Any) -> Litestar:
         request_max_body_size=services.options.body_bytes_max,
         response_class=JsonResponse,
     )
-
-
-def _without_body(send: Any) -> Any:
-    """Return a sender that leaves out what a response to HEAD must not have."""
-
-    async def send_headers(message: Any) -> None:
-        if message["type"] == "http.response.body":
-            message = {**message, "body": b""}
-        await send(message)
-
-    return send_headers
 
 
 def _cors(options: ServerOptions) -> CORSConfig | None:

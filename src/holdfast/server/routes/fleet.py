@@ -10,18 +10,15 @@ from litestar.params import QueryParameter
 from holdfast.errors import Forbidden
 from holdfast.model.fleet import CostPage, FleetOverview, StalledPage, WorkerEntry
 from holdfast.model.json_form import JsonForm
-from holdfast.model.run import Status
 from holdfast.records.run_filter import RunFilter
 from holdfast.server.caller import ANY_TENANT, Requester, RequesterOf
+from holdfast.server.filter_parameters import takes_filter
+from holdfast.server.parameters import Cursor, Limit
 from holdfast.server.roles import includes
 from holdfast.server.routing import route
 
 __all__ = ["FLEET"]
 
-Limit = Annotated[int, QueryParameter(ge=1, le=1000, description="How many, at most.")]
-Cursor = Annotated[
-    str | None, QueryParameter(description="The cursor of the page before.", max_length=4096)
-]
 AllTenants = Annotated[
     bool,
     QueryParameter(description="Look at the runs of all tenants: for callers of every tenant."),
@@ -82,27 +79,20 @@ async def get_overview(requester: RequesterOf) -> FleetOverview:
 
 
 @route("GET", "/v1/cost", role="viewer", tag="fleet")
+@takes_filter
 async def get_cost(
     requester: RequesterOf,
+    run_filter: RunFilter,
     by: Annotated[
         str, QueryParameter(description="graph, day, status or label:NAME.", max_length=100)
     ] = "graph",
-    graph: Annotated[str | None, QueryParameter(max_length=128)] = None,
-    status: Annotated[list[Status] | None, QueryParameter()] = None,
-    since: Annotated[str | None, QueryParameter(description="ISO 8601.", max_length=64)] = None,
-    until: Annotated[str | None, QueryParameter(description="ISO 8601.", max_length=64)] = None,
     cursor: Cursor = None,
 ) -> CostPage:
     """Add up what runs cost, and say what the store cost this process.
 
     Only callers of every tenant see what the store cost: its figures are those of all tenants.
     """
-    page = await requester.hf.fleet.cost(
-        RunFilter(status, graph=graph, since=since, until=until),
-        by=by,
-        tenant=requester.tenant,
-        cursor=cursor,
-    )
+    page = await requester.hf.fleet.cost(run_filter, by=by, tenant=requester.tenant, cursor=cursor)
     if requester.identity.tenant == ANY_TENANT:
         return page
     return msgspec.structs.replace(page, store=[], saved_calls=0, saved_usd=0.0)

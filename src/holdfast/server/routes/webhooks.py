@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from litestar.params import PathParameter, QueryParameter
+from litestar.params import PathParameter
 
 from holdfast.model.durations import seconds
 from holdfast.model.json_form import JsonForm
@@ -17,12 +17,12 @@ from holdfast.model.webhook import (
     WebhookEvent,
 )
 from holdfast.server.caller import RequesterOf
+from holdfast.server.parameters import Limit
 from holdfast.server.routing import route
 
 __all__ = ["WEBHOOKS"]
 
 WebhookId = Annotated[str, PathParameter(description="The webhook's id.", max_length=128)]
-Limit = Annotated[int, QueryParameter(ge=1, le=1000, description="How many, at most.")]
 
 _TEST_WAIT = seconds(15)
 
