@@ -126,7 +126,7 @@ def _responses(route: RouteDescription, schemas: dict[str, Any]) -> dict[str, An
         headers: dict[str, Any] = {}
         if route.etag and status == 200:
             headers["ETag"] = {"description": "Changes with the answer.", **_TEXT}
-        if route.method == "POST" and status in (201, 202):
+        if route.located:
             headers["Location"] = {"description": "The path of what was stored.", **_TEXT}
         if headers:
             answer["headers"] = headers

@@ -67,6 +67,8 @@ class RouteDescription(msgspec.Struct, frozen=True, kw_only=True):
     """Other statuses of success, and what the answer is then."""
     etag: bool
     """Whether the answer has an ETag, and may be 304."""
+    located: bool
+    """Whether the answer has the path of what was stored."""
     conflicts: bool
     missing: bool
     open: bool
@@ -124,6 +126,7 @@ def route(
     conflicts: bool = False,
     missing: bool | None = None,
     etag: bool = False,
+    located: bool = False,
     also: Mapping[int, Any] | None = None,
     returns: Any = None,
     open: bool = False,
@@ -135,12 +138,13 @@ def route(
     """Make a handler of a function. Its first docstring line is the summary in the API.
 
     A parameter ``data`` is the body: its type is a msgspec Struct, which is decoded strictly before
-    the function is called. ``conflicts`` says that it may answer with 409, ``missing`` with 404; by
+    the function is called. A function without it that reads the body itself names the types of
+    bodies in ``reads``. ``conflicts`` says that it may answer with 409, ``missing`` with 404; by
     default it may if its path has parameters. With ``etag`` a client that has the same answer
-    already gets 304. ``also`` has other statuses of success with the types of their answers, and
-    ``returns`` the type of the answer if the annotation does not say it. ``open`` says that the
-    route reads no store; ``fails`` has other statuses of problems. A function without ``data`` that
-    reads the body of the request itself names the types that it takes in ``reads``.
+    already gets 304, and with ``located`` the answer has a Location. ``also`` has other statuses of
+    success with the types of their answers, and ``returns`` the type of the answer if the
+    annotation does not say it. ``open`` says that the route reads no store; ``fails`` has other
+    statuses of problems.
     Other options are those of Litestar.
     """
 
@@ -154,6 +158,7 @@ def route(
         media_type=media_type,
         also=also or {},
         etag=etag,
+        located=located,
         conflicts=conflicts,
         missing="{" in path if missing is None else missing,
         open=open,

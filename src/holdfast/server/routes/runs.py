@@ -36,6 +36,7 @@ __all__ = ["RUNS"]
     status=201,
     conflicts=True,
     missing=True,
+    located=True,
     also={200: StartedRun},
     returns=StartedRun,
 )
