@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import httpx
 
 from holdfast import Holdfast
+from holdfast.model.program import Program
 from holdfast.server import ServerApp, ServerOptions, asgi
-from tests.server.graphs import GRAPHS
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ class ServiceThread:
         self._loop = loop
         self.hf = hf
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-        self._client = httpx.AsyncClient(transport=transport, base_url="http://server")
+        self._client = httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
     def do(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the server's loop, for at most `SECONDS_MAX`."""
@@ -39,8 +39,10 @@ class ServiceThread:
 
 
 @contextmanager
-def service_thread(url: str) -> Iterator[ServiceThread]:
-    """Serve the graphs of the tests on a store."""
+def service_thread(
+    url: str, graphs: Sequence[Program], options: ServerOptions
+) -> Iterator[ServiceThread]:
+    """Serve graphs on a store."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
@@ -50,8 +52,8 @@ def service_thread(url: str) -> Iterator[ServiceThread]:
         stop = asyncio.Event()
 
         async def serve() -> None:
-            async with Holdfast(url) as hf:
-                app = asgi(hf, GRAPHS, options=ServerOptions())
+            async with Holdfast(url, public_url="https://public.example") as hf:
+                app = asgi(hf, graphs, options=options)
                 async with app.lifespan():
                     ready.set_result(ServiceThread(loop, hf, app))
                     await stop.wait()

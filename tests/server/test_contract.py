@@ -1,5 +1,7 @@
-"""The API keeps its own description: generated requests, on every route.
+"""The API keeps its own description: generated requests, on every route, with credentials.
 
+Most requests are those of an admin of all tenants. Some have the key of an operator of one tenant,
+and some a key that does not exist.
 ``HOLDFAST_API_EXAMPLES`` is the number of requests for each route.
 """
 
@@ -18,9 +20,13 @@ from hypothesis import strategies as st
 from openapi_spec_validator import validate
 from schemathesis import Case, GenerationMode, checks
 
+from holdfast import Context, Graph, signal
+from holdfast.access.key_text import new_key_text
+from holdfast.server import ServerOptions
 from holdfast.server.openapi import api_description
 from holdfast.server.routes import HANDLERS
 from holdfast.server.routing import described_routes
+from tests.server.callers import bearer, key_for
 from tests.server.graphs import GRAPHS, Order, broken, family, orders, paying
 from tests.server.service_thread import ServiceThread, service_thread
 
@@ -28,7 +34,7 @@ EXAMPLES = int(os.environ.get("HOLDFAST_API_EXAMPLES", "30"))
 # Those that end runs come last.
 ROUTES = sorted(
     (each for each in described_routes(HANDLERS) if each.tag != "streams"),
-    key=lambda each: each.name in ("cancel_run", "start_bulk"),
+    key=lambda each: each.name in ("cancel_run", "start_bulk", "remove_webhook"),
 )
 DOCUMENT = api_description(ROUTES)
 CHECKS = [
@@ -56,6 +62,17 @@ PLAUSIBLE: dict[str, list[Any]] = {
     "extend_run": [{"expires": "30d"}, {"expires": 1}, {"expires": "60d"}],
     "set_budget": [{"tokens": 5}, {"usd": 0.5, "wall": "1h"}],
     "resolve_call": [{"result": None}, {"error": "no"}, {"void": True}],
+    "create_key": [
+        {"name": "ci", "role": "viewer"},
+        {"name": "ci", "role": "admin", "expires_seconds": 60, "all_tenants": True},
+    ],
+    "add_webhook": [
+        {"url": "https://127.0.0.1:9/hook"},
+        {"url": "https://127.0.0.1:9/", "events": ["run.failed"], "graph": "orders"},
+        {"url": "https://10.0.0.1/"},
+        {"url": "http://127.0.0.1:9/"},
+    ],
+    "accept_callback": [{"cents": 5}, None, "paid", {"cents": 6}],
     "start_bulk": [
         {"action": "retry", "filter": {"status": "failed"}},
         {"action": "cancel", "filter": {"graph": "none"}, "dry_run": True},
@@ -68,15 +85,45 @@ OPERATIONS = {
 }
 
 
+called = Graph("called", Order)
+ADDRESSES: list[str] = []
+
+
+@called.node
+async def await_call(order: Order, ctx: Context) -> Order:
+    ADDRESSES.append(await ctx.callback("payment", expires=EXPIRES[ctx.run_id]))
+    for _ in range(10_000):
+        await ctx.wait(signal("payment"))
+    return order
+
+
+EXPIRES = {"called-0": "1d", "called-1": "1d", "called-2": "1ms"}
+
+
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceThread]:
     path = tmp_path_factory.mktemp("contract") / "runs.db"
-    with service_thread(f"sqlite:///{path}") as opened:
+    options = ServerOptions(
+        authentication=True, key_rate=None, tenant_rate=None, webhook_allow=("127.0.0.1:9",)
+    )
+    with service_thread(f"sqlite:///{path}", [*GRAPHS, called], options) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def known(service: ServiceThread) -> dict[str, list[str]]:
+def secrets(service: ServiceThread) -> dict[str, str]:
+    async def create() -> dict[str, str]:
+        return {
+            "admin": await key_for(service.hf, tenant="*"),
+            "operator": await key_for(service.hf, "operator"),
+            "forged": new_key_text(b"\1" * 32),
+        }
+
+    return service.do(create())
+
+
+@pytest.fixture(scope="module")
+def known(service: ServiceThread, secrets: dict[str, str]) -> dict[str, list[str]]:
     """Names of what exists, so that requests reach further than 404."""
 
     async def prepare() -> dict[str, list[str]]:
@@ -99,6 +146,8 @@ def known(service: ServiceThread) -> dict[str, list[str]]:
                 await run.until("failed", timeout=20)
             elif run.id.startswith("paying-") and run.id != "paying-1":
                 await run.until("waiting", timeout=20)
+        for id in EXPIRES:
+            await (await hf.start(called, Order("book"), id=id)).until("waiting", timeout=20)
         calls = [call async for call in hf.ambiguous()]
         return {
             "id": [run.id for run in started],
@@ -106,11 +155,18 @@ def known(service: ServiceThread) -> dict[str, list[str]]:
             "session": ["talk"],
             "call": [call.call for call in calls],
             "paying": [call.run for call in calls],
+            "token": [address.rpartition("/")[2] for address in ADDRESSES],
+            "webhook": [(await hf.webhooks.add("https://127.0.0.1:9/")).webhook.id],
+            "key": [
+                (await hf.keys.create("old", tenant=tenant, role="viewer")).id
+                for tenant in ("default", "default", "*", "other")
+            ],
             "cursor": [entry.cursor for entry in (await started[0].history()).entries],
         }
 
     found = service.do(prepare())
-    job = service.request("POST", "/v1/bulk", json={"action": "retry", "filter": {"graph": "x"}})
+    action = {"action": "retry", "filter": {"graph": "x"}}
+    job = service.request("POST", "/v1/bulk", json=action, headers=bearer(secrets["admin"]))
     return {**found, "job": [job.json()["id"]]}
 
 
@@ -129,7 +185,7 @@ def test_the_description_is_served(service: ServiceThread) -> None:
 @pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisDeprecationWarning")
 @pytest.mark.parametrize("name", [each.name for each in ROUTES])
 def test_a_route_answers_as_it_is_described(
-    name: str, service: ServiceThread, known: dict[str, list[str]]
+    name: str, service: ServiceThread, secrets: dict[str, str], known: dict[str, list[str]]
 ) -> None:
     operation = OPERATIONS[name]
     seen = Counter[int]()
@@ -154,8 +210,10 @@ def test_a_route_answers_as_it_is_described(
     )
     def ask(case: Case, picks: int) -> None:
         _make_known(case, known, picks)
-        sent = case.as_transport_kwargs(base_url="http://server")
+        sent = case.as_transport_kwargs(base_url="http://localhost")
         sent.pop("cookies", None)
+        caller = "forged" if picks % 19 == 18 else "operator" if picks % 7 == 6 else "admin"
+        sent["headers"] = {**sent["headers"], **bearer(secrets[caller])}
         response = service.request(**_as_httpx(sent))
         seen[response.status_code] += 1
         case.validate_response(response, checks=CHECKS)
@@ -174,6 +232,8 @@ def _make_known(case: Case, known: dict[str, list[str]], picks: int) -> None:
             if name == "id":
                 kind = "job" if "/bulk/" in case.operation.path else kind
                 kind = "paying" if "/calls/" in case.operation.path else kind
+                kind = "webhook" if "/webhooks/" in case.operation.path else kind
+                kind = "key" if "/keys/" in case.operation.path else kind
             case.path_parameters[name] = known[kind][picks % len(known[kind])]
     for name in ("at", "cursor"):
         if picks % 3 and name in (case.query or {}) and "{id}" in case.operation.path:
@@ -186,6 +246,6 @@ def _make_known(case: Case, known: dict[str, list[str]], picks: int) -> None:
 
 
 def _as_httpx(sent: dict[str, Any]) -> dict[str, Any]:
-    if "data" in sent:
+    if "data" in sent and not isinstance(sent["data"], dict):  # a form is one for both
         sent["content"] = sent.pop("data")
     return sent

@@ -139,7 +139,7 @@ async def test_followers_of_one_list_share_a_poller(hf: Holdfast, server: Served
         ({"limit": "0"}, 400),
         ({"label": "x"}, 422),
         ({"since": "yesterday"}, 422),
-        ({"reason": "none"}, 422),
+        ({"reason": "none"}, 400),
     ],
 )
 async def test_a_wrong_filter_is_a_problem_before_the_stream(

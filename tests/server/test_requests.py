@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -24,7 +25,7 @@ async def idle(hf: Holdfast) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a server without a worker, so that only requests use the store."""
     app = asgi(hf, GRAPHS, options=ServerOptions(body_bytes_max=BODY_BYTES_MAX), worker=False)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client
 
 
@@ -116,6 +117,18 @@ async def test_head_answers_as_get_does_without_the_body(
     assert (await idle.head("/v1/runs/none")).status_code == 404
 
 
+@pytest.mark.parametrize("path", ["/v1/runs/o/stream", "/v1/streams/runs"])
+async def test_head_of_a_stream_answers_at_once(
+    hf: Holdfast, idle: httpx.AsyncClient, path: str
+) -> None:
+    await hf.start(orders, Order("book"), id="o")
+    async with asyncio.timeout(5):  # the stream itself never ends
+        head = await idle.head(path)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-type"].startswith("text/event-stream")
+    assert (await idle.head("/v1/runs/none/stream")).status_code == 404
+
+
 @pytest.mark.parametrize("path", ["/v1/runs/o", "/v1/runs", "/v1/runs/o/history"])
 async def test_a_client_that_has_the_answer_gets_304_until_it_changes(
     hf: Holdfast, idle: httpx.AsyncClient, path: str
@@ -146,7 +159,7 @@ async def test_the_state_changes_its_tag(hf: Holdfast, http: httpx.AsyncClient) 
 async def test_a_mounted_server_gives_addresses_with_its_prefix(hf: Holdfast) -> None:
     app = asgi(hf, GRAPHS, worker=False)
     transport = httpx.ASGITransport(app, root_path="/api")
-    async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         started = await client.post(
             "/api/v1/runs", json={"graph": "orders", "input": {"item": "b"}}
         )

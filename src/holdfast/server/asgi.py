@@ -22,6 +22,7 @@ from holdfast.network.addresses import AllowList
 from holdfast.server.caller import Requester
 from holdfast.server.encoding import JsonResponse
 from holdfast.server.gate import Gate
+from holdfast.server.head_requests import HeadRequest
 from holdfast.server.openapi import api_description
 from holdfast.server.options import ServerOptions
 from holdfast.server.problems import problem_of
@@ -69,7 +70,8 @@ class ServerApp:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["method"] == "HEAD":
-            scope, send = {**scope, "method": "GET"}, _without_body(send)
+            head = HeadRequest(receive, send)
+            scope, receive, send = {**scope, "method": "GET"}, head.receive, head.send
         scope[OPENED] = []  # shared by copies of the scope
         try:
             await self._app(scope, receive, send)
@@ -137,25 +139,6 @@ def _litestar(services: Services, run: Any) -> Litestar:
         request_max_body_size=None,  # the gate has the limit
         response_class=JsonResponse,
     )
-
-
-def _without_body(send: Any) -> Any:
-    """Return a sender that leaves out what a response to HEAD must not have.
-
-    The response to HEAD ends with its headers. A stream sees that as a client that left.
-    """
-    is_over = False
-
-    async def send_headers(message: Any) -> None:
-        nonlocal is_over
-        if message["type"] == "http.response.body":
-            if is_over:
-                return
-            is_over = True
-            message = {"type": "http.response.body", "body": b"", "more_body": False}
-        await send(message)
-
-    return send_headers
 
 
 def _cors(options: ServerOptions) -> CORSConfig | None:

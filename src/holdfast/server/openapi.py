@@ -17,7 +17,7 @@ from litestar.enums import MediaType
 from litestar.params import KwargDefinition
 
 from holdfast.model.json_form import JsonForm, json_schema
-from holdfast.server.problems import PROBLEM_JSON, Problem
+from holdfast.server.problems import PROBLEM_JSON, RETRY_LATER, Problem
 from holdfast.server.routing import RouteDescription
 
 __all__ = ["api_description"]
@@ -28,12 +28,16 @@ _PROBLEMS = {
     401: "The request has no valid credentials.",
     403: "The caller's role or tenant does not permit it.",
     404: "There is no such thing, or it belongs to another tenant.",
+    408: "The body takes too long to arrive.",
     409: "What is stored does not permit it.",
     410: "It has expired, or its run has ended.",
     413: "The body or a value in it is too large.",
-    415: "The body is not JSON.",
+    414: "The URL is too long.",
+    415: "The body is of a type that is not accepted here.",
+    421: "Without authentication: the Host is neither localhost nor one of allowed_hosts.",
     422: "A value is not valid.",
     429: "Too many requests: try again after Retry-After seconds.",
+    431: "The headers are too large.",
     500: "The server failed. Its log says why.",
     503: "The store cannot be used now: try again after Retry-After seconds.",
 }
@@ -65,7 +69,7 @@ def api_description(routes: Iterable[RouteDescription]) -> dict[str, Any]:
     for route in routes:
         operations = paths.setdefault(_shown_path(route.path), {})
         operations[route.method.lower()] = _operation(route, schemas)
-    return {
+    described: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {
             "title": "Holdfast",
@@ -76,10 +80,13 @@ def api_description(routes: Iterable[RouteDescription]) -> dict[str, Any]:
         "paths": {path: paths[path] for path in sorted(paths)},
         "components": {
             "schemas": {name: schemas[name] for name in sorted(schemas)},
+            "responses": {_problem_name(each): _problem(each) for each in _PROBLEMS},
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{"bearer": []}],
     }
+    # As it is in JSON: a default may be a tuple, which no validator takes for an array.
+    return msgspec.json.decode(msgspec.json.encode(described))
 
 
 def _operation(route: RouteDescription, schemas: dict[str, Any]) -> dict[str, Any]:
@@ -103,6 +110,8 @@ def _operation(route: RouteDescription, schemas: dict[str, Any]) -> dict[str, An
             "required": not route.body_is_optional,
             "content": {"application/json": {"schema": _schema(route.body, schemas)}},
         }
+    elif route.reads:
+        operation["requestBody"] = {"content": {each: {"schema": {}} for each in route.reads}}
     return operation
 
 
@@ -117,7 +126,7 @@ def _responses(route: RouteDescription, schemas: dict[str, Any]) -> dict[str, An
         headers: dict[str, Any] = {}
         if route.etag and status == 200:
             headers["ETag"] = {"description": "Changes with the answer.", **_TEXT}
-        if route.method == "POST" and status in (201, 202):
+        if route.located:
             headers["Location"] = {"description": "The path of what was stored.", **_TEXT}
         if headers:
             answer["headers"] = headers
@@ -125,10 +134,7 @@ def _responses(route: RouteDescription, schemas: dict[str, Any]) -> dict[str, An
     if route.etag:
         found["304"] = {"description": "The answer is the one that If-None-Match names."}
     for status in route.problems:
-        found[str(status)] = {
-            "description": _PROBLEMS[status],
-            "content": {PROBLEM_JSON: {"schema": {"$ref": _REF.format(name="Problem")}}},
-        }
+        found[str(status)] = {"$ref": f"#/components/responses/{_problem_name(status)}"}
     return dict(sorted(found.items()))
 
 
@@ -165,6 +171,22 @@ def _schema(kind: Any, schemas: dict[str, Any]) -> dict[str, Any]:
     for name, component in components.items():
         schemas.setdefault(name, component)
     return schema
+
+
+def _problem_name(status: int) -> str:
+    return f"Problem{status}"
+
+
+def _problem(status: int) -> dict[str, Any]:
+    schema = {"$ref": _REF.format(name="Problem")}
+    described: dict[str, Any] = {
+        "description": _PROBLEMS[status],
+        "content": {PROBLEM_JSON: {"schema": schema}},
+    }
+    if status in RETRY_LATER:
+        retry = {"description": "After how many seconds to try again.", **_TEXT}
+        described["headers"] = {"Retry-After": {**retry, "required": True}}
+    return described
 
 
 def _problem_schema() -> Mapping[str, Any]:

@@ -17,11 +17,13 @@ from holdfast.model.budget import Budget
 from holdfast.model.run import OnBusy, Status
 
 __all__ = [
+    "After",
     "BudgetBody",
     "Cursor",
     "DurationBody",
     "FilterBody",
     "IdempotencyKey",
+    "LastEventId",
     "Limit",
     "MomentText",
     "NameText",
@@ -41,6 +43,18 @@ Cursor = Annotated[
     str | None,
     QueryParameter(
         max_length=1024, description="The cursor of the last page, to read the next one."
+    ),
+]
+After = Annotated[
+    str | None,
+    QueryParameter(max_length=400, description="The id of the last message that the caller has."),
+]
+LastEventId = Annotated[
+    str | None,
+    HeaderParameter(
+        name="Last-Event-ID",
+        max_length=400,
+        description="As `after`, from a browser that connects again. It takes precedence.",
     ),
 ]
 IdempotencyKey = Annotated[

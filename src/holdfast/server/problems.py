@@ -45,7 +45,7 @@ from holdfast.errors import (
     WebhookNotFound,
 )
 
-__all__ = ["LEFT", "PROBLEM_JSON", "STATUSES", "Problem", "problem_of", "status_of"]
+__all__ = ["LEFT", "PROBLEM_JSON", "RETRY_LATER", "STATUSES", "Problem", "problem_of", "status_of"]
 
 _log = get_logger("holdfast.server")
 
@@ -53,6 +53,8 @@ PROBLEM_JSON = "application/problem+json"
 _RETRY_AFTER_SECONDS = 1
 LEFT = "holdfast.left"
 """What a request's scope has if the client left before its body had arrived."""
+RETRY_LATER = (429, 503)
+"""The statuses whose responses have the header Retry-After."""
 
 # The first class that matches counts, so a subclass stands before its base.
 STATUSES: tuple[tuple[type[HoldfastError], int], ...] = (
@@ -147,7 +149,7 @@ def _response(problem: Problem, *, headers: Mapping[str, str] | None = None) -> 
     sent = {"Cache-Control": "no-store", **(headers or {})}
     if problem.status == 401:
         sent["WWW-Authenticate"] = "Bearer"
-    if problem.status in (429, 503):
+    if problem.status in RETRY_LATER:
         sent.setdefault("Retry-After", str(_RETRY_AFTER_SECONDS))
     return Response(
         msgspec.json.encode(problem),

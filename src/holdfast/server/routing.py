@@ -67,23 +67,28 @@ class RouteDescription(msgspec.Struct, frozen=True, kw_only=True):
     """Other statuses of success, and what the answer is then."""
     etag: bool
     """Whether the answer has an ETag, and may be 304."""
+    located: bool
+    """Whether the answer has the path of what was stored."""
     conflicts: bool
     missing: bool
     open: bool
     """Whether the answer never depends on the store or on who asks."""
     fails: frozenset[int]
     """Statuses of problems that only this route has."""
+    reads: tuple[str, ...]
+    """The types of a body that the handler reads itself."""
 
     @property
     def problems(self) -> tuple[int, ...]:
         """The statuses of the problems that it may answer with."""
-        statuses = {400, 500, *self.fails}
+        # The gate refuses pages of other origins with 403, hosts with 421.
+        statuses = {400, 403, 414, 421, 431, 500, *self.fails}
         if self.missing:
             statuses.add(404)
-        if self.body is not None:
-            statuses |= {413, 415, 422}
+        if self.body is not None or self.reads:
+            statuses |= {408, 413, 415, 422}
         if self.role != "public":
-            statuses |= {401, 403, 422, 429}
+            statuses |= {401, 422, 429}
         if self.conflicts:
             statuses.add(409)
         if not self.open:
@@ -121,22 +126,25 @@ def route(
     conflicts: bool = False,
     missing: bool | None = None,
     etag: bool = False,
+    located: bool = False,
     also: Mapping[int, Any] | None = None,
     returns: Any = None,
     open: bool = False,
     fails: Iterable[int] = (),
+    reads: Iterable[str] = (),
     media_type: str = MediaType.JSON,
-    token: str = "",
     **options: Any,
 ) -> Callable[[Callable[..., Any]], HTTPRouteHandler]:
     """Make a handler of a function. Its first docstring line is the summary in the API.
 
     A parameter ``data`` is the body: its type is a msgspec Struct, which is decoded strictly before
-    the function is called. ``conflicts`` says that it may answer with 409, ``missing`` with 404; by
+    the function is called. A function without it that reads the body itself names the types of
+    bodies in ``reads``. ``conflicts`` says that it may answer with 409, ``missing`` with 404; by
     default it may if its path has parameters. With ``etag`` a client that has the same answer
-    already gets 304. ``also`` has other statuses of success with the types of their answers, and
-    ``returns`` the type of the answer if the annotation does not say it. ``open`` says that the
-    route reads no store; ``fails`` has other statuses of problems.
+    already gets 304, and with ``located`` the answer has a Location. ``also`` has other statuses of
+    success with the types of their answers, and ``returns`` the type of the answer if the
+    annotation does not say it. ``open`` says that the route reads no store; ``fails`` has other
+    statuses of problems.
     Other options are those of Litestar.
     """
 
@@ -150,10 +158,12 @@ def route(
         media_type=media_type,
         also=also or {},
         etag=etag,
+        located=located,
         conflicts=conflicts,
         missing="{" in path if missing is None else missing,
         open=open,
         fails=frozenset(fails),
+        reads=tuple(reads),
     )
 
     def decorate(function: Callable[..., Any]) -> HTTPRouteHandler:

@@ -35,7 +35,7 @@ class BulkBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     everything: bool = False
 
 
-@route("POST", "/v1/bulk", role="operator", tag="bulk", status=202, returns=BulkJob)
+@route("POST", "/v1/bulk", role="operator", tag="bulk", status=202, located=True, returns=BulkJob)
 async def start_bulk(
     requester: RequesterOf, services: ServicesOf, scope: Scope, data: BulkBody
 ) -> JsonResponse[BulkJob]:

@@ -18,6 +18,7 @@ __all__ = ["CALLBACKS"]
 
 Token = Annotated[str, PathParameter(description="The token of the address.", max_length=2048)]
 
+_JSON = "application/json"
 _FORM = "application/x-www-form-urlencoded"
 _FORM_FIELDS_MAX = 1_000
 # The first of these that a request has says which requests are the same.
@@ -38,7 +39,8 @@ class CallbackReceipt(msgspec.Struct, frozen=True):
     tag="callbacks",
     status=202,
     conflicts=True,
-    fails=(410, 413, 415, 422, 429),
+    fails=(410, 429),
+    reads=(_JSON, _FORM),
     also={200: CallbackReceipt},
     returns=CallbackReceipt,
 )
@@ -74,7 +76,7 @@ def _payload(content_type: str, body: bytes) -> Any:
         except ValueError:
             raise ClientException("the body must be a form in UTF-8") from None
         return {name: kept if len(kept) > 1 else kept[0] for name, kept in fields.items()}
-    if content_type in ("", "application/json") or content_type.endswith("+json"):
+    if content_type in ("", _JSON) or content_type.endswith("+json"):
         try:
             return msgspec.json.decode(body)
         except (msgspec.DecodeError, RecursionError, ValueError):

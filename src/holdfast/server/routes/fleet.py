@@ -12,29 +12,13 @@ from holdfast.model.fleet import CostPage, FleetOverview, GraphEntry, StalledPag
 from holdfast.model.json_form import JsonForm
 from holdfast.records.run_filter import RunFilter
 from holdfast.server.caller import ANY_TENANT, Requester, RequesterOf
-from holdfast.server.filter_parameters import (
-    CostMax,
-    CostMin,
-    GraphIs,
-    LabelIs,
-    NodeIs,
-    ReasonIs,
-    Since,
-    StatusIs,
-    Until,
-    UpdatedSince,
-    UpdatedUntil,
-    labels_of,
-)
+from holdfast.server.filter_parameters import takes_filter
+from holdfast.server.parameters import Cursor, Limit
 from holdfast.server.roles import includes
 from holdfast.server.routing import route
 
 __all__ = ["FLEET"]
 
-Limit = Annotated[int, QueryParameter(ge=1, le=1000, description="How many, at most.")]
-Cursor = Annotated[
-    str | None, QueryParameter(description="The cursor of the page before.", max_length=4096)
-]
 AllTenants = Annotated[
     bool,
     QueryParameter(description="Look at the runs of all tenants: for callers of every tenant."),
@@ -107,47 +91,20 @@ async def get_overview(requester: RequesterOf) -> FleetOverview:
 
 
 @route("GET", "/v1/cost", role="viewer", tag="fleet")
+@takes_filter
 async def get_cost(
     requester: RequesterOf,
+    run_filter: RunFilter,
     by: Annotated[
         str, QueryParameter(description="graph, day, status or label:NAME.", max_length=100)
     ] = "graph",
-    status: StatusIs = None,
-    graph: GraphIs = None,
-    label: LabelIs = None,
-    since: Since = None,
-    until: Until = None,
-    reason: ReasonIs = None,
-    node: NodeIs = None,
-    updated_since: UpdatedSince = None,
-    updated_until: UpdatedUntil = None,
-    cost_usd_min: CostMin = None,
-    cost_usd_max: CostMax = None,
     cursor: Cursor = None,
 ) -> CostPage:
     """Add up what runs cost, and say what the store cost this process.
 
     Only callers of every tenant see what the store cost: its figures are those of all tenants.
     """
-    found = RunFilter(
-        status,
-        graph=graph,
-        labels=labels_of(label or []),
-        since=since,
-        until=until,
-        reason=reason,
-        node=node,
-        updated_since=updated_since,
-        updated_until=updated_until,
-        cost_usd_min=cost_usd_min,
-        cost_usd_max=cost_usd_max,
-    )
-    page = await requester.hf.fleet.cost(
-        found,
-        by=by,
-        tenant=requester.tenant,
-        cursor=cursor,
-    )
+    page = await requester.hf.fleet.cost(run_filter, by=by, tenant=requester.tenant, cursor=cursor)
     if requester.identity.tenant == ANY_TENANT:
         return page
     return msgspec.structs.replace(page, store=[], saved_calls=0, saved_usd=0.0)

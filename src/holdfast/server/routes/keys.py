@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from litestar.params import HeaderParameter, PathParameter, QueryParameter
 
 from holdfast.errors import Forbidden
-from holdfast.model.api_key import ANY_TENANT, KeyRole, NewKey
+from holdfast.model.api_key import ANY_TENANT, ApiKey, KeyRole, NewKey
+from holdfast.model.json_form import JsonForm
 from holdfast.server.caller import Requester, RequesterOf
 from holdfast.server.routing import route
 
@@ -28,10 +29,10 @@ class KeyRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Whether it acts on every tenant. Only a caller that does so itself may ask for it."""
 
 
-class KeyList(msgspec.Struct):
+class KeyList(JsonForm, frozen=True):
     """The API keys of a tenant."""
 
-    keys: list[dict[str, Any]]
+    keys: list[ApiKey]
 
 
 @route("GET", "/v1/keys", role="admin", tag="keys")
@@ -50,7 +51,7 @@ async def list_keys(
     keys = await requester.hf.keys.list(requester.tenant)
     if requester.identity.tenant == ANY_TENANT:
         keys = [*await requester.hf.keys.list(ANY_TENANT), *keys]
-    return KeyList([key.as_dict() for key in keys])
+    return KeyList(keys)
 
 
 @route("POST", "/v1/keys", role="admin", tag="keys", status=201)

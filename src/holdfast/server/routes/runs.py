@@ -13,20 +13,7 @@ from holdfast.model.service import StartedRun
 from holdfast.records.run_filter import RunFilter
 from holdfast.server.caller import Requester, RequesterOf
 from holdfast.server.encoding import JsonResponse
-from holdfast.server.filter_parameters import (
-    CostMax,
-    CostMin,
-    GraphIs,
-    LabelIs,
-    NodeIs,
-    ReasonIs,
-    Since,
-    StatusIs,
-    Until,
-    UpdatedSince,
-    UpdatedUntil,
-    labels_of,
-)
+from holdfast.server.filter_parameters import takes_filter
 from holdfast.server.long_polls import preferred_seconds, wait_for_result
 from holdfast.server.parameters import (
     Cursor,
@@ -51,6 +38,7 @@ __all__ = ["RUNS"]
     status=201,
     conflicts=True,
     missing=True,
+    located=True,
     also={200: StartedRun},
     returns=StartedRun,
 )
@@ -121,40 +109,15 @@ async def _after_wait(
 
 
 @route("GET", "/v1/runs", role="viewer", tag="runs", etag=True)
+@takes_filter
 async def list_runs(
-    requester: RequesterOf,
-    status: StatusIs = None,
-    graph: GraphIs = None,
-    label: LabelIs = None,
-    since: Since = None,
-    until: Until = None,
-    reason: ReasonIs = None,
-    node: NodeIs = None,
-    updated_since: UpdatedSince = None,
-    updated_until: UpdatedUntil = None,
-    cost_usd_min: CostMin = None,
-    cost_usd_max: CostMax = None,
-    limit: Limit = 100,
-    cursor: Cursor = None,
+    requester: RequesterOf, run_filter: RunFilter, limit: Limit = 100, cursor: Cursor = None
 ) -> RunPage:
     """List runs, the newest first: those that meet all conditions given.
 
     A page may have fewer runs than the limit, and a cursor.
     """
-    found = RunFilter(
-        status,
-        graph=graph,
-        labels=labels_of(label or []),
-        since=since,
-        until=until,
-        reason=reason,
-        node=node,
-        updated_since=updated_since,
-        updated_until=updated_until,
-        cost_usd_min=cost_usd_min,
-        cost_usd_max=cost_usd_max,
-    )
-    return await requester.hf.list(found, tenant=requester.tenant, limit=limit, cursor=cursor)
+    return await requester.hf.list(run_filter, tenant=requester.tenant, limit=limit, cursor=cursor)
 
 
 RUNS = (start_run, list_runs)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from litestar import WebSocket, websocket
-from litestar.params import HeaderParameter, PathParameter, QueryParameter
+from litestar.params import QueryParameter
 
 from holdfast.server.caller import Requester, RequesterOf
+from holdfast.server.parameters import After, LastEventId, RunId
 from holdfast.server.routing import route
 from holdfast.server.services import Services, ServicesOf
 from holdfast.server.streams.cursor import parse_stream_cursor
@@ -18,19 +19,6 @@ from holdfast.server.streams.sockets import check_origin, serve_socket
 
 __all__ = ["STREAMS"]
 
-RunId = Annotated[str, PathParameter(description="The run's id.", max_length=128)]
-After = Annotated[
-    str | None,
-    QueryParameter(max_length=400, description="The id of the last message that the caller has."),
-]
-LastEventId = Annotated[
-    str | None,
-    HeaderParameter(
-        name="Last-Event-ID",
-        max_length=400,
-        description="As `after`, from a browser that connects again. It takes precedence.",
-    ),
-]
 Events = Annotated[bool, QueryParameter(description="Whether to send recorded events.")]
 Text = Annotated[bool, QueryParameter(description="Whether to send the text of answers.")]
 Ephemeral = Annotated[bool, QueryParameter(description="Whether to send unrecorded events.")]

@@ -16,12 +16,12 @@ from holdfast.model.webhook import (
     WebhookEvent,
 )
 from holdfast.server.caller import RequesterOf
+from holdfast.server.parameters import Limit
 from holdfast.server.routing import route
 
 __all__ = ["WEBHOOKS"]
 
 WebhookId = Annotated[str, PathParameter(description="The webhook's id.", max_length=128)]
-Limit = Annotated[int, QueryParameter(ge=1, le=1000, description="How many, at most.")]
 
 MaxWait = Annotated[
     float,
