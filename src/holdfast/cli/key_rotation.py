@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.app import Holdfast
-from holdfast.cli.opening import with_holdfast
+from holdfast.cli.opening import Opened, with_holdfast
 from holdfast.cli.parameters import example
 from holdfast.cli.text import say
 
@@ -17,11 +17,13 @@ __all__ = ["rotate"]
     "--revoke", is_flag=True, help="Drop the old keys: all addresses that exist stop working."
 )
 @with_holdfast()
-async def rotate(holdfast: Holdfast, *, revoke: bool) -> None:
+async def rotate(holdfast: Opened, *, revoke: bool) -> None:
     """Let a new key sign the addresses of callbacks, for all tenants.
 
     Addresses that were signed with older keys stay valid until they expire. With --revoke they stop
     working, in every process within a minute.
     """
+    if not isinstance(holdfast, Holdfast):
+        raise click.UsageError("pass --url: only a process on the store itself rotates this key")
     id = await holdfast.callbacks.rotate_keys(revoke=revoke)
     say(f"the key {id} signs from now on" + (", and older keys are dropped" if revoke else ""))
