@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx
 import pytest
 
-from holdfast import Holdfast, KeyRole, RunFilter
+from holdfast import Holdfast, KeyRole, Quota, RunFilter
 from holdfast.client import Client
 from holdfast.errors import (
     BulkJobEnded,
@@ -26,6 +27,7 @@ from holdfast.records.bulk_job import BulkRequest
 from holdfast.server import ServerApp, ServerOptions, asgi
 from tests.client.graphs import GRAPHS, Mood, Order, failing, orders
 from tests.client.wire import Wire
+from tests.engine.asking import Cents
 
 ADDRESS = "https://hooks.example/in"
 
@@ -212,5 +214,14 @@ async def test_bulk_jobs_are_those_of_the_library(client: Client, hf: Holdfast) 
         await client.bulk_jobs.add(BulkRequest(action="cancel", filter={}), RunFilter())
 
 
-async def test_quotas_are_those_of_the_library(client: Client, hf: Holdfast) -> None:
-    assert await client.quota_levels.list() == await hf.quota_levels.list("default")
+async def test_quotas_are_those_of_the_library(tmp_path: Path) -> None:
+    quotas = {"cheap": Quota("q", tokens=400, usd=2, concurrency=3, per="1m")}
+    url = f"sqlite:///{tmp_path}/quotas.db"
+    async with Holdfast(url, models={"cheap": Cents()}, quotas=quotas) as hf:
+        transport = httpx.ASGITransport(asgi(hf, GRAPHS, worker=False))
+        async with Client("http://localhost", transport=transport) as client:
+            found = await client.quota_levels.list()
+            assert found == await hf.quota_levels.list("default")
+            assert [(each.name, each.per_ms, each.models) for each in found] == [
+                ("q", 60_000, ["cheap"])
+            ]
