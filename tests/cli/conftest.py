@@ -131,7 +131,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 # The modules with tests that must pass on a store and on a server.
-ON_BOTH = ("test_run", "test_effects", "test_run_state", "test_waits")
+ON_BOTH = (
+    "test_run", "test_effects", "test_run_state", "test_waits",
+    "test_key", "test_webhook", "test_fleet",
+)  # fmt: skip
+GROUPS = ("run", "key", "webhook", "fleet")
+ON_SERVERS = (*GROUPS, "cost", "doctor")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -148,7 +153,7 @@ def holdfast(
 ) -> Iterator[Holdfast]:
     """The command line, in the folder and with the store ``runs.db`` there.
 
-    As ``server``, the commands of ``run`` act on a server in front of that store.
+    As ``server``, the commands that can do so act on a server in front of that store.
     """
     monkeypatch.setenv("HOLDFAST_URL", "sqlite:///runs.db")
 
@@ -162,13 +167,14 @@ def holdfast(
         urls: list[str] = []
 
         def typed_on_server(*arguments: str, input: str | None = None) -> Result:
-            if arguments[:1] != ("run",) or "--url" in arguments or "--help" in arguments:
+            if arguments[0] not in ON_SERVERS or "--url" in arguments or "--help" in arguments:
                 return typed(*arguments, input=input)
             if not urls:  # the test has written its modules by now
                 urls.append(stack.enter_context(serving(folder)))
             given = list(arguments)
             if given[:2] == ["run", "start"]:  # a server knows the graph by its name
                 given[2] = given[2].partition(":")[2] or given[2]
-            return typed(*given[:2], "--server", urls[0], *given[2:], input=input)
+            name = 2 if arguments[0] in GROUPS else 1
+            return typed(*given[:name], "--server", urls[0], *given[name:], input=input)
 
         yield typed_on_server

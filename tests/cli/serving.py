@@ -13,13 +13,13 @@ import uvicorn
 
 from holdfast import Holdfast
 from holdfast.cli.targets import load_graphs
-from holdfast.server import asgi
+from holdfast.server import ServerOptions, asgi
 
 _SECONDS_MAX = 30
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[str]:
+def serving(folder: Path, options: ServerOptions | None = None) -> Iterator[str]:
     """Serve the store ``runs.db`` of a folder and the graphs of its modules."""
     listener = socket.create_server(("127.0.0.1", 0))
     modules = sorted(file.stem for file in folder.glob("*.py"))
@@ -30,7 +30,7 @@ def serving(folder: Path) -> Iterator[str]:
 
     async def serve() -> None:
         async with Holdfast(f"sqlite:///{folder}/runs.db") as hf:
-            app = asgi(hf, graphs, worker=False)
+            app = asgi(hf, graphs, options=options, worker=False)
             config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1)
             server = uvicorn.Server(config)
             servers.append(server)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from holdfast.records.keys import RunKey
-from holdfast.storage import Update
-from holdfast.storage import open as open_store
 from tests.cli.conftest import Holdfast
+from tests.cli.due_runs import make_due
 
 
 def findings(output: str) -> dict[str, str]:
@@ -65,7 +61,7 @@ def test_a_run_that_no_worker_serves_is_a_problem(holdfast: Holdfast) -> None:
     early = "2020-01-01T00:00:00Z"
     started = holdfast("run", "start", "flows.py:counting", "--id", "c-1", *url)
     assert started.exit_code == 0, started.output
-    _make_due(early)
+    make_due(early)
     done = holdfast("doctor", *url)
     assert done.exit_code == 1
     assert "unserved: 1 run of graph 'counting' is unserved, such as c-1" in done.stdout
@@ -101,18 +97,3 @@ def test_an_unknown_group_is_refused(holdfast: Holdfast) -> None:
     done = holdfast("cost", "--by", "node", "--url", "sqlite:///runs.db")
     assert done.exit_code == 2
     assert "by must be graph, day, status or label:NAME" in done.output
-
-
-def _make_due(moment: str) -> None:
-    """Let the only run of the store be due since a time."""
-
-    async def write() -> None:
-        async with open_store("sqlite:///runs.db") as store:
-            key = RunKey("default", "c-1").head
-            row = await store.table.get(key)
-            assert row is not None
-            due_ms = round(datetime.fromisoformat(moment).timestamp() * 1000)
-            rest = row["GSI1SK"].partition("#")[2]
-            await store.table.write(Update(key=key, set={"GSI1SK": f"{due_ms:013d}#{rest}"}))
-
-    asyncio.run(write())

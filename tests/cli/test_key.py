@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+
+from holdfast.cli import main
+from holdfast.server import ServerOptions
 from tests.cli.conftest import Holdfast
+from tests.cli.serving import serving
 
 
 def test_a_key_is_shown_once_then_listed_and_revoked(holdfast: Holdfast) -> None:
@@ -31,17 +38,62 @@ def test_what_acts_on_keys_prints_json(holdfast: Holdfast) -> None:
     made = json.loads(holdfast("key", "create", "ci", "--role", "viewer", "--json").stdout)
     revoked = holdfast("key", "revoke", made["id"], "--json")
     assert json.loads(revoked.stdout) == {"id": made["id"], "revoked": True}
+
+
+@pytest.mark.only_on_a_store
+def test_a_rotation_prints_json(holdfast: Holdfast) -> None:
     for typed, dropped in (((), False), (("--revoke",), True)):
         rotated = json.loads(holdfast("key", "rotate", *typed, "--json").stdout)
         assert rotated["older_keys_dropped"] is dropped
         assert rotated["id"]
 
 
+@pytest.mark.only_on_a_store
 def test_a_key_for_every_tenant(holdfast: Holdfast) -> None:
     made = holdfast("key", "create", "ops", "--role", "admin", "--all-tenants", "--json")
     assert json.loads(made.stdout)["tenant"] == "*"
     assert json.loads(holdfast("key", "list", "--json").stdout) == []
     assert len(json.loads(holdfast("key", "list", "--all-tenants", "--json").stdout)) == 1
+
+
+def test_keys_of_tenants(holdfast: Holdfast) -> None:
+    for tenant in ("a", "b"):
+        made = holdfast("key", "create", "ci", "--role", "viewer", "--tenant", tenant, "--json")
+        assert json.loads(made.stdout)["tenant"] == tenant, made.output
+    every = holdfast("key", "create", "ops", "--role", "admin", "--all-tenants", "--json")
+    assert json.loads(every.stdout)["tenant"] == "*"
+
+    def tenants(*options: str) -> list[str]:
+        listed = holdfast("key", "list", "--json", *options)
+        return sorted(each["tenant"] for each in json.loads(listed.stdout))
+
+    assert tenants("--tenant", "a") == ["a"]
+    assert tenants("--all-tenants") == ["*", "a", "b"]
+
+
+@pytest.mark.only_on_a_store
+def test_a_key_of_one_tenant_on_a_server(
+    holdfast: Holdfast, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin = holdfast("key", "create", "root", "--role", "admin", "--tenant", "shop")
+    monkeypatch.delenv("HOLDFAST_URL")
+    monkeypatch.setenv("HOLDFAST_KEY", admin.stdout.strip())
+    with serving(folder, ServerOptions(authentication=True)) as url:
+        monkeypatch.setenv("HOLDFAST_SERVER", url)
+        made = CliRunner().invoke(main, ["key", "create", "ci", "--role", "viewer", "--json"])
+        assert json.loads(made.stdout)["tenant"] == "shop"
+        listed = CliRunner().invoke(main, ["key", "list", "--json"])
+        assert sorted(each["name"] for each in json.loads(listed.stdout)) == ["ci", "root"]
+        every = CliRunner().invoke(
+            main, ["key", "create", "x", "--role", "viewer", "--all-tenants"]
+        )
+        assert (every.exit_code, "[forbidden]" in every.stderr) == (1, True)
+        rotated = CliRunner().invoke(main, ["key", "rotate"])
+        assert (rotated.exit_code, "pass --url" in rotated.stderr) == (2, True)
+        seen = json.loads(CliRunner().invoke(main, ["doctor", "--json"]).stdout)
+        assert seen["ok"] is True
+        levels = {each["check"]: each["level"] for each in seen["findings"]}
+        assert (levels["address"], levels["workers"]) == ("ok", "warning")
 
 
 def test_misuse_of_key_commands(holdfast: Holdfast) -> None:

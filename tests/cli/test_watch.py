@@ -21,6 +21,7 @@ from holdfast.cli.flowchart import Flowchart, parsed_flowchart
 from holdfast.cli.live_screen import LiveScreen
 from holdfast.cli.run_picture import Line, RunPicture, picture_lines
 from holdfast.engine.history import ephemeral
+from tests.cli.serving import serving
 
 NOW = datetime(2026, 11, 17, 12, tzinfo=UTC)
 CHART = parsed_flowchart(
@@ -214,21 +215,35 @@ async def asking(n: int, ctx: Context) -> int:
 @pytest.mark.parametrize("option", [None, "--plain", "--json"])
 async def test_it_draws_on_a_terminal(tmp_path: Path, option: str | None) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"
-    async with Holdfast(url) as hf, hf.worker([asking]):
-        run = await hf.start(asking, 3, id="o-1")
-        await run.until("waiting")
-        await run.signal("ok", True)
-        await run.result()
-    text = await asyncio.to_thread(typed_in_terminal, "o-1", url, option)
+    await finish_run(url)
+    text = await asyncio.to_thread(typed_in_terminal, "o-1", option, "--url", url)
     assert ("\x1b[J" in text) == (option is None)
     plain = re.sub(r"\x1b\[[0-9;]*[a-zA-Z]", "", text)
     assert ("run o-1 · asking v1 · finished" in plain) == (option is None)
 
 
-def typed_in_terminal(id: str, url: str, option: str | None) -> str:
+async def finish_run(url: str) -> None:
+    async with Holdfast(url) as hf, hf.worker([asking]):
+        run = await hf.start(asking, 3, id="o-1")
+        await run.until("waiting")
+        await run.signal("ok", True)
+        await run.result()
+
+
+async def test_it_draws_a_run_of_a_server(tmp_path: Path) -> None:
+    await finish_run(f"sqlite:///{tmp_path}/runs.db")
+    (tmp_path / "nothing.py").write_text("from tests.cli.test_watch import asking")
+    with serving(tmp_path) as url:
+        text = await asyncio.to_thread(typed_in_terminal, "o-1", None, "--server", url)
+    plain = re.sub(r"\x1b\[[0-9;]*[a-zA-Z]", "", text)
+    assert "run o-1 · asking v1 · finished" in plain
+    assert "✓ wait: ok" in plain
+
+
+def typed_in_terminal(id: str, option: str | None, *target: str) -> str:
     """Watch a run that has ended in a terminal; return what it prints."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "holdfast", "run", "watch", id, "--url", url]
+    command = [sys.executable, "-m", "holdfast", "run", "watch", id, *target]
     with subprocess.Popen(
         command if option is None else [*command, option],
         stdout=theirs,

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
+from holdfast.cli import main
 from holdfast.cli.key_rotation import rotate
+from holdfast.server import ServerOptions
 from tests.cli.conftest import Holdfast
+from tests.cli.serving import serving
 
 ADDRESS = "https://hooks.example/in"
 
@@ -45,6 +50,7 @@ def test_a_webhook_in_json_has_its_secret(holdfast: Holdfast) -> None:
     assert json.loads(removed.stdout) == {"id": id, "removed": True}
 
 
+@pytest.mark.only_on_a_store
 def test_a_refused_address(holdfast: Holdfast) -> None:
     refused = holdfast("webhook", "add", "http://127.0.0.1:9000/")
     assert (refused.exit_code, "[target_refused]" in refused.stderr) == (1, True)
@@ -57,6 +63,21 @@ def test_a_refused_address(holdfast: Holdfast) -> None:
     assert holdfast("webhook", "add", ADDRESS, "--event", "run.nothing").exit_code == 2
 
 
+@pytest.mark.only_on_a_store
+def test_a_server_has_its_own_list_of_addresses(holdfast: Holdfast, folder: Path) -> None:
+    private = "http://127.0.0.1:9000/"
+    with serving(folder, ServerOptions(webhook_allow=("127.0.0.1:9000",))) as url:
+        added = holdfast("webhook", "add", private, "--server", url)
+        assert added.exit_code == 0, added.output
+        given = ["webhook", "add", private, "--webhook-allow", "127.0.0.1:9000", "--server", url]
+        refused = CliRunner().invoke(main, given)
+        assert (refused.exit_code, "the server has its own" in refused.stderr) == (2, True)
+    with serving(folder) as url:
+        refused = CliRunner().invoke(main, ["webhook", "add", private, "--server", url])
+        assert (refused.exit_code, "[target_refused]" in refused.stderr) == (1, True)
+
+
+@pytest.mark.only_on_a_store
 def test_signing_keys_are_rotated(holdfast: Holdfast) -> None:
     holdfast("webhook", "add", ADDRESS)  # the store exists
     first = CliRunner().invoke(rotate, ["--url", "sqlite:///runs.db"])

@@ -46,6 +46,12 @@ def _load_dev() -> click.Command:
     return dev
 
 
+def _load_fleet() -> click.Command:
+    from holdfast.cli.fleet import fleet
+
+    return fleet
+
+
 def _load_init() -> click.Command:
     from holdfast.cli.init import init
 
@@ -94,6 +100,7 @@ COMMANDS = {
     "cost": LazyCommand(_load_cost, "Show what runs and the store cost."),
     "dev": LazyCommand(_load_dev, "Serve on this machine, and start again when code changes."),
     "doctor": LazyCommand(_load_doctor, "Find what is misconfigured, stuck or unserved."),
+    "fleet": LazyCommand(_load_fleet, "Show workers, graphs, and stuck or unserved runs."),
     "init": LazyCommand(_load_init, "Write one file with a workflow that works."),
     "key": LazyCommand(_load_key, "Create, list and revoke API keys."),
     "run": LazyCommand(_load_run, "Start runs, watch them, and act on them."),

@@ -6,8 +6,7 @@ from typing import get_args
 
 import click
 
-from holdfast.app import Holdfast
-from holdfast.cli.opening import with_holdfast
+from holdfast.cli.opening import Opened, with_holdfast
 from holdfast.cli.parameters import example, filter_options, json_option
 from holdfast.cli.text import columns, pretty, say
 from holdfast.errors import InvalidQuery
@@ -41,7 +40,7 @@ def _check_grouping(context: click.Context, parameter: click.Parameter, by: str)
 )
 @json_option
 @with_holdfast()
-async def cost(holdfast: Holdfast, run_filter: RunFilter, *, by: str, as_json: bool) -> None:
+async def cost(holdfast: Opened, run_filter: RunFilter, *, by: str, as_json: bool) -> None:
     """Add up what the calls of runs cost: tokens and dollars, by group.
 
     It reads the rows of all runs that match, the newest first.

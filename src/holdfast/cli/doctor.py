@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.failures import asynchronous
+from holdfast.cli.opening import Opened
 from holdfast.cli.parameters import example, json_option, tenant_option
+from holdfast.cli.server_target import chosen_server, open_client, server_options
 from holdfast.cli.targets import FORMS, load_graphs
 from holdfast.cli.text import pretty, say
-from holdfast.errors import HoldfastError, InvalidUrl
+from holdfast.errors import Forbidden, HoldfastError, InvalidUrl
 from holdfast.fleet.diagnosis import (
     Finding,
     TargetFacts,
@@ -32,11 +35,16 @@ from holdfast.storage.file_facts import inspect_file
 from holdfast.storage.open import is_in_memory, sqlite_paths
 from holdfast.storage.open import open as open_store
 
+if TYPE_CHECKING:
+    from holdfast.client import Client
+
 __all__ = ["doctor"]
 
 _AMBIGUOUS_MAX = 1_000
 _EPILOG = f"\b\nTargets look like this:\n{FORMS}\n\n" + example(
-    "holdfast doctor --url sqlite:///runs.db", "holdfast doctor shop.flows --url sqlite:///runs.db"
+    "holdfast doctor --url sqlite:///runs.db",
+    "holdfast doctor shop.flows --url sqlite:///runs.db",
+    "holdfast doctor --server https://runs.example.com",
 )
 
 
@@ -49,18 +57,35 @@ _EPILOG = f"\b\nTargets look like this:\n{FORMS}\n\n" + example(
     metavar="URL",
     help="The store's address; see 'holdfast store --help'.",
 )
+@server_options
 @tenant_option
 @json_option
 @asynchronous
-async def doctor(targets: Sequence[str], *, url: str | None, tenant: str, as_json: bool) -> None:
+async def doctor(
+    targets: Sequence[str],
+    *,
+    url: str | None,
+    server: str | None,
+    key: str | None,
+    key_file: str | None,
+    tenant: str,
+    as_json: bool,
+) -> None:
     """Explain what is misconfigured, stuck or unserved, and how to repair it.
 
     It checks the address, the store, its file or bucket, the graphs of TARGETs, the workers, and
     the runs of all tenants; calls and runs that wait are those of --tenant. It writes one item and
-    one blob, and deletes both. The exit code is 1 if there is a problem.
+    one blob, and deletes both. Of a server it checks the workers and the runs only. The exit code
+    is 1 if there is a problem.
     """
+    context = click.get_current_context()
+    address = chosen_server(context) if url or server else None
     findings = target_findings([_examine_target(target) for target in targets])
-    findings += await _examine_store(url, tenant)
+    if address is None:
+        findings += await _examine_store(url, tenant)
+    else:
+        async with open_client(context, address, key or key_file) as client:
+            findings += await _examine_server(client, without_credentials(address))
     has_problem = any(finding.level == "problem" for finding in findings)
     if as_json:
         shown = [finding.as_dict() for finding in findings]
@@ -99,7 +124,7 @@ async def _examine_store(url: str | None, tenant: str) -> list[Finding]:
                 check="address",
                 what="no store is named",
                 why="every command and every process needs the address of the same store",
-                fix="export HOLDFAST_URL=sqlite:///runs.db, or pass --url",
+                fix="export HOLDFAST_URL=sqlite:///runs.db, or pass --url or --server",
             )
         ]
     shown = without_credentials(url)
@@ -126,15 +151,36 @@ async def _examine_store(url: str | None, tenant: str) -> list[Finding]:
     return findings
 
 
-async def _examine_fleet(holdfast: Holdfast) -> list[Finding]:
+async def _examine_server(client: Client, address: str) -> list[Finding]:
+    answers = Finding(level="ok", check="address", what=f"{address} is a server")
+    try:
+        try:
+            return [answers, *await _examine_fleet(client)]
+        except Forbidden:
+            return [answers, *await _examine_tenant(client)]
+    except HoldfastError as error:
+        return [error_finding("server", error, url=address)]
+
+
+async def _examine_tenant(client: Client) -> list[Finding]:
+    """Examine what credentials for one tenant may see."""
+    hidden = Finding(
+        level="warning",
+        check="workers",
+        what="the key shows neither workers nor the runs of other tenants",
+        why="it is for one tenant, or its role is too low",
+        fix="use a key from: holdfast key create doctor --role operator --all-tenants",
+    )
+    stuck, unserved = await client.fleet.stuck(), await client.fleet.unserved()
+    waiting = waiting_findings(await _count_waiting(client))
+    return [hidden, *stalled_findings(stuck, unserved), *waiting]
+
+
+async def _examine_fleet(holdfast: Opened) -> list[Finding]:
     fleet = holdfast.fleet
     workers = await fleet.workers()
     stuck, unserved = await fleet.stuck(tenant="*"), await fleet.unserved(tenant="*")
-    waiting = WaitingFacts(
-        ambiguous=await _count_ambiguous(holdfast),
-        budget=len((await holdfast.list(RunFilter(reason="budget"))).runs),
-        quota=len((await holdfast.list(RunFilter(reason="quota"))).runs),
-    )
+    waiting = await _count_waiting(holdfast)
     overview = await fleet.overview()
     return [
         *worker_findings(workers, now=overview.counted_at),
@@ -144,7 +190,15 @@ async def _examine_fleet(holdfast: Holdfast) -> list[Finding]:
     ]
 
 
-async def _count_ambiguous(holdfast: Holdfast) -> int:
+async def _count_waiting(holdfast: Opened) -> WaitingFacts:
+    return WaitingFacts(
+        ambiguous=await _count_ambiguous(holdfast),
+        budget=len((await holdfast.list(RunFilter(reason="budget"))).runs),
+        quota=len((await holdfast.list(RunFilter(reason="quota"))).runs),
+    )
+
+
+async def _count_ambiguous(holdfast: Opened) -> int:
     number = 0
     calls = holdfast.ambiguous()
     try:

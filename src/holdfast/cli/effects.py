@@ -8,9 +8,8 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.app import Holdfast
 from holdfast.cli.facts import budget_needs, cut_to_line, money_facts, node_time_text, usd_text
-from holdfast.cli.opening import with_holdfast
+from holdfast.cli.opening import Opened, with_holdfast
 from holdfast.cli.parameters import budget_options, example, json_option, parse_json
 from holdfast.cli.text import columns, compact, pretty, say
 from holdfast.model.budget import Budget, BudgetLimits
@@ -29,7 +28,7 @@ _WAYS = "pass exactly one of --result, --error and --void"
 @click.command(epilog=example("holdfast run ambiguous"))
 @json_option
 @with_holdfast()
-async def ambiguous(holdfast: Holdfast, *, as_json: bool) -> None:
+async def ambiguous(holdfast: Opened, *, as_json: bool) -> None:
     """List the at-most-once calls that may have been made, the oldest first.
 
     KEY is the idempotency key with which the call was made: ask the service whether it knows it.
@@ -95,7 +94,7 @@ def _result(context: click.Context, parameter: click.Parameter, given: str | Non
 @json_option
 @with_holdfast()
 async def resolve(
-    holdfast: Holdfast,
+    holdfast: Opened,
     *,
     run: str,
     call: str,
@@ -123,7 +122,7 @@ async def resolve(
 @json_option
 @with_holdfast()
 async def budget(
-    holdfast: Holdfast,
+    holdfast: Opened,
     *,
     id: str,
     usd: float | None,

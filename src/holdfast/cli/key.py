@@ -8,7 +8,7 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.key_rotation import rotate
-from holdfast.cli.opening import with_holdfast
+from holdfast.cli.opening import Opened, with_holdfast
 from holdfast.cli.parameters import DURATION, RequiredChoice, example, json_option
 from holdfast.cli.text import columns, pretty, say
 from holdfast.model.api_key import ANY_TENANT, KEY_ROLES, ApiKey, KeyRole
@@ -43,7 +43,7 @@ key.add_command(rotate)
 @json_option
 @with_holdfast(make=True)
 async def create(
-    holdfast: Holdfast,
+    holdfast: Opened,
     *,
     name: str,
     role: KeyRole,
@@ -52,8 +52,12 @@ async def create(
     as_json: bool,
 ) -> None:
     """Create an API key and print it. It cannot be shown again."""
-    tenant = ANY_TENANT if all_tenants else holdfast.tenant
-    made = await holdfast.keys.create(name, tenant=tenant, role=role, expires=expires)
+    if isinstance(holdfast, Holdfast):
+        tenant = ANY_TENANT if all_tenants else holdfast.tenant
+        made = await holdfast.keys.create(name, tenant=tenant, role=role, expires=expires)
+    else:  # the credentials say which tenant
+        acting = ANY_TENANT if all_tenants else None
+        made = await holdfast.keys.create(name, tenant=acting, role=role, expires=expires)
     if as_json:
         click.echo(pretty(made.as_dict()))
     else:
@@ -68,13 +72,16 @@ async def create(
 @_all_tenants_option
 @json_option
 @with_holdfast()
-async def list_keys(holdfast: Holdfast, *, all_tenants: bool, as_json: bool) -> None:
-    """List API keys, without their secrets, the oldest of each tenant first."""
+async def list_keys(holdfast: Opened, *, all_tenants: bool, as_json: bool) -> None:
+    """List API keys, without their secrets, the oldest of each tenant first.
+
+    On a server, without --tenant, these are the keys of all tenants that your key is for.
+    """
     keys = await holdfast.keys.list(None if all_tenants else holdfast.tenant)
     if as_json:
         click.echo(pretty([each.as_dict() for each in keys]))
     else:
-        for line in columns([_HEADINGS, *map(_row, keys)]):
+        for line in columns([_HEADINGS, *map(_row, keys)], cut=(6, 4, 5, 1)):
             click.echo(line)
 
 
@@ -82,7 +89,7 @@ async def list_keys(holdfast: Holdfast, *, all_tenants: bool, as_json: bool) -> 
 @click.argument("id")
 @json_option
 @with_holdfast()
-async def revoke(holdfast: Holdfast, *, id: str, as_json: bool) -> None:
+async def revoke(holdfast: Opened, *, id: str, as_json: bool) -> None:
     """Delete the API key ID. Every server refuses it at the latest 5 seconds later."""
     await holdfast.keys.revoke(id)
     if as_json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
@@ -19,9 +19,15 @@ from holdfast.model.payload_limits import PayloadLimits
 from holdfast.storage.open import open as open_store
 
 if TYPE_CHECKING:
-    from holdfast.client import Client
+    from holdfast.client import Client, RemoteRun
+    from holdfast.handle import RunHandle
 
-__all__ = ["common_options", "with_holdfast"]
+__all__ = ["Opened", "OpenedRun", "common_options", "with_holdfast"]
+
+Opened: TypeAlias = "Holdfast | Client"
+"""What a command acts on: a store, or a server. Both have the same verbs."""
+OpenedRun: TypeAlias = "RunHandle[Any] | RemoteRun[Any]"
+"""A run of a store or of a server."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 _KEY_BYTES_MIN = 16

@@ -9,11 +9,10 @@ from typing import Any, get_args
 
 import click
 
-from holdfast.app import Holdfast
 from holdfast.cli.bulk import bulk_options, run_bulk
 from holdfast.cli.effects import ambiguous, budget, resolve
 from holdfast.cli.failures import show_errors
-from holdfast.cli.opening import with_holdfast
+from holdfast.cli.opening import Opened, OpenedRun, with_holdfast
 from holdfast.cli.parameters import (
     DURATION,
     budget_options,
@@ -28,7 +27,6 @@ from holdfast.cli.server_target import chosen_server
 from holdfast.cli.targets import FORMS, load_graph
 from holdfast.cli.text import pretty, say
 from holdfast.clock import SystemClock
-from holdfast.handle import RunHandle
 from holdfast.model.budget import Budget
 from holdfast.model.moments import utc_text
 from holdfast.model.program import Program
@@ -101,7 +99,7 @@ def _load_graph_argument(
 @json_option
 @with_holdfast(make=True)
 async def start(
-    holdfast: Holdfast,
+    holdfast: Opened,
     *,
     graph: Any,
     input: Any,
@@ -154,7 +152,7 @@ async def start(
         click.echo(pretty(result))
 
 
-async def _wait_for_result(handle: RunHandle, limit: str | None) -> Any:
+async def _wait_for_result(handle: OpenedRun, limit: str | None) -> Any:
     """Return the result of a run; if it takes long, say once what the run waits for.
 
     Raises:
@@ -183,7 +181,7 @@ async def _wait_for_result(handle: RunHandle, limit: str | None) -> Any:
 @json_option
 @with_holdfast()
 async def signal(
-    holdfast: Holdfast, *, id: str, name: str, payload: Any, signal_id: str | None, as_json: bool
+    holdfast: Opened, *, id: str, name: str, payload: Any, signal_id: str | None, as_json: bool
 ) -> None:
     """Send the run ID the signal NAME, with a PAYLOAD as JSON (- reads it from standard input).
 
@@ -216,7 +214,7 @@ async def signal(
 @bulk_options("ready", "running", "waiting", "closing")
 @with_holdfast()
 async def cancel(
-    holdfast: Holdfast, *, id: str | None, every: bool, reason: str, **given: Any
+    holdfast: Opened, *, id: str | None, every: bool, reason: str, **given: Any
 ) -> None:
     """End the run ID, or with --all every run that matches a filter.
 
@@ -235,7 +233,7 @@ async def cancel(
 @click.argument("expires", type=DURATION, metavar="DURATION")
 @json_option
 @with_holdfast()
-async def extend(holdfast: Holdfast, *, id: str, expires: str, as_json: bool) -> None:
+async def extend(holdfast: Opened, *, id: str, expires: str, as_json: bool) -> None:
     """Let the run ID expire DURATION from now (90s, 1h30m, 3d). An expiry only moves later."""
     handle = holdfast.run(id)
     await handle.extend(expires)
@@ -264,7 +262,7 @@ async def extend(holdfast: Holdfast, *, id: str, expires: str, as_json: bool) ->
 @bulk_options("failed", "quarantined")
 @with_holdfast()
 async def retry(
-    holdfast: Holdfast,
+    holdfast: Opened,
     *,
     id: str | None,
     every: bool,

@@ -9,7 +9,6 @@ from typing import Any, TypeVar, get_args
 
 import click
 
-from holdfast.app import Holdfast
 from holdfast.cli.facts import (
     facts_of,
     result_facts,
@@ -19,7 +18,7 @@ from holdfast.cli.facts import (
     wait_lines,
 )
 from holdfast.cli.live_screen import is_drawable
-from holdfast.cli.opening import with_holdfast
+from holdfast.cli.opening import Opened, OpenedRun, with_holdfast
 from holdfast.cli.parameters import (
     DURATION,
     RequiredChoice,
@@ -34,7 +33,6 @@ from holdfast.clock import SystemClock
 from holdfast.display import printable
 from holdfast.engine.runs.argument_checks import LIMIT_MAX
 from holdfast.errors import RunNotFound
-from holdfast.handle import RunHandle
 from holdfast.model.moments import utc_text
 from holdfast.model.run import PAUSE_REASONS, HistoryEntry, HistoryPage, Status, TextPiece
 from holdfast.model.standing import overdue_text
@@ -52,7 +50,7 @@ T = TypeVar("T", HistoryEntry, TextPiece)
 @json_option
 @with_holdfast()
 async def list_runs(
-    holdfast: Holdfast, *, run_filter: RunFilter, limit: int, cursor: str | None, as_json: bool
+    holdfast: Opened, *, run_filter: RunFilter, limit: int, cursor: str | None, as_json: bool
 ) -> None:
     """List runs, the newest first.
 
@@ -79,7 +77,7 @@ async def list_runs(
 @json_option
 @with_holdfast()
 async def show(
-    holdfast: Holdfast,
+    holdfast: Opened,
     *,
     id: str,
     with_state: bool,
@@ -124,7 +122,7 @@ async def show(
 @json_option
 @with_holdfast()
 async def waits(
-    holdfast: Holdfast, *, id: str, limit: int, cursor: str | None, as_json: bool
+    holdfast: Opened, *, id: str, limit: int, cursor: str | None, as_json: bool
 ) -> None:
     """List everything that the run ID waits for, the longest wait first."""
     page = await holdfast.run(id).waits(limit=limit, cursor=cursor)
@@ -147,7 +145,7 @@ async def waits(
 @json_option
 @with_holdfast()
 async def history(
-    holdfast: Holdfast, *, id: str, limit: int | None, cursor: str | None, full: bool, as_json: bool
+    holdfast: Opened, *, id: str, limit: int | None, cursor: str | None, full: bool, as_json: bool
 ) -> None:
     """Show the history of the run ID, the oldest entry first.
 
@@ -169,7 +167,7 @@ async def history(
         say(f"there may be more: --cursor {cursor}", err=True)
 
 
-async def _read_result(handle: RunHandle) -> Any:
+async def _read_result(handle: OpenedRun) -> Any:
     """Return the result of a finished run; None if it is no longer stored."""
     with suppress(RunNotFound):
         return await handle.result()
@@ -177,7 +175,7 @@ async def _read_result(handle: RunHandle) -> Any:
 
 
 async def _read_pages(
-    handle: RunHandle, limit: int | None, cursor: str | None
+    handle: OpenedRun, limit: int | None, cursor: str | None
 ) -> AsyncIterator[HistoryPage]:
     """Yield pages of a run's history, with at most ``limit`` entries in all."""
     left = limit
@@ -203,7 +201,7 @@ async def _read_pages(
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, a line for each entry.")
 @with_holdfast()
 async def watch(
-    holdfast: Holdfast, *, id: str, after: str | None, ephemeral: bool, plain: bool, as_json: bool
+    holdfast: Opened, *, id: str, after: str | None, ephemeral: bool, plain: bool, as_json: bool
 ) -> None:
     """Show what the run ID does until it has ended.
 
@@ -243,7 +241,7 @@ async def watch(
 @json_option
 @with_holdfast()
 async def until(
-    holdfast: Holdfast,
+    holdfast: Opened,
     *,
     id: str,
     statuses: tuple[Status, ...],
@@ -270,7 +268,7 @@ async def until(
 @click.option("--after", metavar="CURSOR", help="Continue after this piece.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, a line for each piece.")
 @with_holdfast()
-async def tokens(holdfast: Holdfast, *, id: str, after: str | None, as_json: bool) -> None:
+async def tokens(holdfast: Opened, *, id: str, after: str | None, as_json: bool) -> None:
     """Show the text that models stream to the run ID, until the run has ended.
 
     When interrupted, it prints the cursor to continue from.
@@ -310,7 +308,7 @@ async def _until_interrupted(source: AsyncIterator[T], after: str | None) -> Asy
 @click.option("--user", help="The user that the session belongs to.")
 @json_option
 @with_holdfast()
-async def queue(holdfast: Holdfast, *, session: str, user: str | None, as_json: bool) -> None:
+async def queue(holdfast: Opened, *, session: str, user: str | None, as_json: bool) -> None:
     """Show the queue of a SESSION: its runs that have not ended, in their order."""
     entries = await holdfast.session_queue(session, user=user)
     if as_json:
@@ -327,7 +325,7 @@ async def queue(holdfast: Holdfast, *, session: str, user: str | None, as_json: 
 @click.argument("id")
 @json_option
 @with_holdfast()
-async def children(holdfast: Holdfast, *, id: str, as_json: bool) -> None:
+async def children(holdfast: Opened, *, id: str, as_json: bool) -> None:
     """List the runs that the run ID started, the oldest first."""
     entries = await holdfast.run(id).children()
     if as_json:
@@ -343,7 +341,7 @@ async def children(holdfast: Holdfast, *, id: str, as_json: bool) -> None:
 @click.argument("id")
 @json_option
 @with_holdfast()
-async def signals(holdfast: Holdfast, *, id: str, as_json: bool) -> None:
+async def signals(holdfast: Opened, *, id: str, as_json: bool) -> None:
     """List the signals that the run ID has set aside, because they do not fit what it waits for."""
     found = await holdfast.run(id).set_aside()
     if as_json:

@@ -26,7 +26,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 _KEY_VARIABLE = "HOLDFAST_KEY"
 _KEY_CHARS_MAX = 4096
 # They must be the same in all processes of a store: a server has its own.
-_ONLY_FOR_A_STORE = {"limits": "--limits", "user_key": "--user-key-file"}
+_ONLY_FOR_A_STORE = {
+    "limits": "--limits",
+    "user_key": "--user-key-file",
+    "webhook_allow": "--webhook-allow",
+}
 
 
 def _load_key_option(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from typing import Any
 
 from holdfast.cli.flowchart import Flowchart, parsed_flowchart
 from holdfast.cli.live_screen import LiveScreen, screen_size
+from holdfast.cli.opening import Opened
 from holdfast.cli.run_picture import RunPicture, picture_lines
 from holdfast.clock import SystemClock
 from holdfast.model.run import HistoryEntry, Run
@@ -22,13 +22,11 @@ _TICK_SECONDS = 1.0
 _DRAW_SECONDS_MAX = 0.25
 
 
-async def read_chart(holdfast: Any, row: Run) -> Flowchart:
+async def read_chart(holdfast: Opened, row: Run) -> Flowchart:
     """Return the flowchart that a worker published for a run's graph; an empty one if none did."""
-    fleet = getattr(holdfast, "fleet", None)
-    if fleet is not None:
-        for graph in await fleet.graphs():
-            if (graph.name, graph.version) == (row.graph, row.version):
-                return parsed_flowchart(graph.drawing)
+    for graph in await holdfast.fleet.graphs():
+        if (graph.name, graph.version) == (row.graph, row.version):
+            return parsed_flowchart(graph.drawing)
     return parsed_flowchart("")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from holdfast.app import Holdfast
-from holdfast.cli.opening import with_holdfast
+from holdfast.cli.opening import Opened, with_holdfast
 from holdfast.cli.parameters import example, json_option
 from holdfast.cli.text import columns, pretty, say
 from holdfast.model.moments import utc_text
@@ -50,7 +50,7 @@ def webhook() -> None:
 @json_option
 @with_holdfast(make=True)
 async def add(
-    holdfast: Holdfast,
+    holdfast: Opened,
     *,
     address: str,
     events: Sequence[WebhookEvent],
@@ -63,7 +63,8 @@ async def add(
     The secret is shown only now: the receiver verifies signatures with it. Servers and workers
     deliver; those must permit ADDRESS, too, if it is not public.
     """
-    holdfast.webhooks.allow = AllowList(webhook_allow)
+    if isinstance(holdfast, Holdfast):  # a server has its own list
+        holdfast.webhooks.allow = AllowList(webhook_allow)
     added = await holdfast.webhooks.add(address, events=events or WEBHOOK_EVENTS, graph=graph)
     if as_json:
         click.echo(pretty(added.as_dict()))
@@ -75,7 +76,7 @@ async def add(
 @webhook.command("list", epilog=example("holdfast webhook list"))
 @json_option
 @with_holdfast()
-async def list_webhooks(holdfast: Holdfast, *, as_json: bool) -> None:
+async def list_webhooks(holdfast: Opened, *, as_json: bool) -> None:
     """List the webhooks of the tenant, the oldest first."""
     found = await holdfast.webhooks.list()
     if as_json:
@@ -101,7 +102,7 @@ def _webhook_rows(found: Sequence[Webhook]) -> list[tuple[str, ...]]:
 @click.argument("id")
 @json_option
 @with_holdfast()
-async def remove(holdfast: Holdfast, *, id: str, as_json: bool) -> None:
+async def remove(holdfast: Opened, *, id: str, as_json: bool) -> None:
     """Remove a webhook. Servers and workers stop to deliver to it within 5 s."""
     await holdfast.webhooks.remove(id)
     if as_json:
@@ -114,7 +115,7 @@ async def remove(holdfast: Holdfast, *, id: str, as_json: bool) -> None:
 @click.argument("id")
 @json_option
 @with_holdfast()
-async def test(holdfast: Holdfast, *, id: str, as_json: bool) -> None:
+async def test(holdfast: Opened, *, id: str, as_json: bool) -> None:
     """Let a server or worker post a test message, and tell what became of it.
 
     The exit code is 0 if the receiver accepted the message, else 1.
@@ -137,7 +138,7 @@ async def test(holdfast: Holdfast, *, id: str, as_json: bool) -> None:
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
 @json_option
 @with_holdfast()
-async def deliveries(holdfast: Holdfast, *, id: str, limit: int, as_json: bool) -> None:
+async def deliveries(holdfast: Opened, *, id: str, limit: int, as_json: bool) -> None:
     """List what became of the last message about each run, the latest first."""
     found = await holdfast.webhooks.deliveries(id, limit=limit)
     if as_json:

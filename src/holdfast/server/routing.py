@@ -144,10 +144,8 @@ def route(
     already gets 304, and with ``located`` the answer has a Location. ``also`` has other statuses of
     success with the types of their answers, and ``returns`` the type of the answer if the
     annotation does not say it. ``open`` says that the route reads no store; ``fails`` has other
-    statuses of problems.
-    Other options are those of Litestar.
+    statuses of problems. Other options are those of Litestar.
     """
-
     described = functools.partial(
         RouteDescription,
         method=method,
@@ -172,11 +170,8 @@ def route(
             hints["return"] = returns
         body, is_optional = _body_of(hints.get("data"))
         parts = _derived_parts(function, hints, path)
-        opt = {
-            "role": role,
-            "route": described(body=body, body_is_optional=is_optional, **parts),
-            **options.pop("opt", {}),
-        }
+        route = described(body=body, body_is_optional=is_optional, **parts)
+        opt = {"role": role, "route": route, **options.pop("opt", {})}
         return _Handler(
             path,
             # A request with HEAD is answered as one with GET, see `ServerApp`.

@@ -47,7 +47,7 @@ async def list_keys(
     A caller of every tenant also gets the keys for every tenant.
     """
     if all_tenants and requester.identity.tenant == ANY_TENANT:
-        return KeyList([key.as_dict() for key in await requester.hf.keys.list()])
+        return KeyList(await requester.hf.keys.list())
     keys = await requester.hf.keys.list(requester.tenant)
     if requester.identity.tenant == ANY_TENANT:
         keys = [*await requester.hf.keys.list(ANY_TENANT), *keys]
