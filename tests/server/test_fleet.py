@@ -32,7 +32,7 @@ async def late(tmp_path: Path) -> AsyncIterator[Holdfast]:
 
 def client_of(app: ServerApp) -> httpx.AsyncClient:
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    return httpx.AsyncClient(transport=transport, base_url="http://server")
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
 
 async def test_workers_are_listed(hf: Holdfast, http: httpx.AsyncClient) -> None:

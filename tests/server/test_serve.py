@@ -189,7 +189,10 @@ async def test_requests_under_way_finish_and_new_ones_are_refused() -> None:
     services = SimpleNamespace(
         readiness=Part("readiness", said), streams=AsyncPart("streams", said)
     )
-    async with listen(on, requests_seconds_max=30) as listener, httpx.AsyncClient() as http:
+    async with (
+        listen(on, ServerOptions(), requests_seconds_max=30) as listener,
+        httpx.AsyncClient() as http,
+    ):
         listener.app = cast(Any, app)
         asking = asyncio.ensure_future(http.get(address, timeout=30))
         await app.asked.wait()
@@ -205,7 +208,7 @@ async def test_requests_under_way_finish_and_new_ones_are_refused() -> None:
 async def test_a_request_that_does_not_end_is_cut_off() -> None:
     on, app = listening_socket("127.0.0.1", 0), Slow()
     async with httpx.AsyncClient() as http:
-        async with listen(on, requests_seconds_max=0.1) as listener:
+        async with listen(on, ServerOptions(), requests_seconds_max=0.1) as listener:
             listener.app = cast(Any, app)
             address = f"http://127.0.0.1:{on.getsockname()[1]}"
             asking = asyncio.ensure_future(http.get(address, timeout=30))
@@ -215,7 +218,7 @@ async def test_a_request_that_does_not_end_is_cut_off() -> None:
 
 
 async def test_a_listener_that_never_opened_closes() -> None:
-    await Listener(requests_seconds_max=1).close()
+    await Listener(ServerOptions(), requests_seconds_max=1).close()
 
 
 async def until_refused(port: int) -> None:

@@ -24,11 +24,9 @@ _DRAW_SECONDS_MAX = 0.25
 
 async def read_chart(holdfast: Any, row: Run) -> Flowchart:
     """Return the flowchart that a worker published for a run's graph; an empty one if none did."""
-    fleet = getattr(holdfast, "fleet", None)
-    if fleet is not None:
-        for graph in await fleet.graphs():
-            if (graph.name, graph.version) == (row.graph, row.version):
-                return parsed_flowchart(graph.drawing)
+    for graph in await holdfast.fleet.graphs():
+        if (graph.name, graph.version) == (row.graph, row.version):
+            return parsed_flowchart(graph.drawing)
     return parsed_flowchart("")
 
 

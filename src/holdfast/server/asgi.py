@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from litestar.types import Scope
 from holdfast.app import Holdfast
 from holdfast.engine.worker.options import WorkerOptions
 from holdfast.engine.worker.worker import Worker
+from holdfast.errors import StoreClosed
 from holdfast.model.program import Program
 from holdfast.network.addresses import AllowList
 from holdfast.server.caller import Requester
@@ -65,18 +66,22 @@ class ServerApp:
         described = api_description(described_routes(HANDLERS))
         services.api_description = msgspec.json.encode(described)
         check_roles(self.litestar.routes)
-        self._app = RequestLog(Gate(self.litestar, services.options), services.metrics)
+        self._gate = Gate(self.litestar, services.options)
+        self._app = RequestLog(self._answer, services.metrics)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["method"] == "HEAD":
             scope, send = {**scope, "method": "GET"}, _without_body(send)
-        if scope["type"] == "websocket":
-            send = HandshakeRefusals(scope, send)
         scope[OPENED] = []  # shared by copies of the scope
         try:
             await self._app(scope, receive, send)
         finally:
             self.services.release(scope)
+
+    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "websocket":
+            send = HandshakeRefusals(scope, send)
+        await self._gate(scope, receive, send)
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncGenerator[None]:
@@ -99,13 +104,23 @@ class ServerApp:
                 self.worker = working
                 self.services.metrics.watch(working)
             else:
-                publishing = asyncio.create_task(
-                    self.services.hf.fleet.publish(self.services.graphs), name="holdfast publish"
-                )
-                stack.callback(publishing.cancel)
+                await stack.enter_async_context(_publishing(self.services))
             await stack.enter_async_context(self.services.metrics.refreshing())
+            stack.push_async_callback(self.services.readiness.close)
             stack.push_async_callback(self.services.streams.shut_down)
             yield
+
+
+@asynccontextmanager
+async def _publishing(services: Services) -> AsyncGenerator[None]:
+    """Store in the background what other processes should know of the graphs."""
+    task = asyncio.create_task(services.hf.fleet.publish(services.graphs), name="holdfast publish")
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError, StoreClosed):
+            await task
 
 
 def _litestar(services: Services, run: Any) -> Litestar:

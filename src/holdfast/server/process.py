@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
@@ -16,7 +15,7 @@ from holdfast.clock import SystemClock
 from holdfast.server.asgi import ServerApp
 from holdfast.server.options import ServerOptions
 from holdfast.server.problems import PROBLEM_JSON, Problem
-from holdfast.server.protocol import limited_protocol
+from holdfast.server.protocol import SocketProtocol, limited_protocol
 from holdfast.server.services import Services
 
 __all__ = ["Listener", "listen", "loop_factory", "shut_down"]
@@ -78,18 +77,10 @@ async def shut_down(listener: Listener, services: Services, *, delay_seconds: fl
     Then it tells followers where to resume. Then it accepts no more connections, and lets the
     requests under way finish.
     """
-    await _shut_part_down(services, "readiness")
+    services.readiness.shut_down()
     await SystemClock().sleep(delay_seconds)
-    await _shut_part_down(services, "streams")
+    await services.streams.shut_down()
     await listener.close()
-
-
-async def _shut_part_down(services: Services, name: str) -> None:
-    part = getattr(services, name, None)
-    if part is not None:
-        outcome = part.shut_down()
-        if inspect.isawaitable(outcome):
-            await outcome
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -101,7 +92,7 @@ def _config(app: Any, options: ServerOptions, requests_seconds_max: float) -> uv
     return uvicorn.Config(
         app,
         http=limited_protocol(options),
-        ws="websockets-sansio",
+        ws=SocketProtocol,
         lifespan="off",
         interface="asgi3",
         log_config=None,

@@ -28,6 +28,8 @@ _EVENT_STREAM = b"text/event-stream"
 # Probes and scrapes come every few seconds: their lines would hide the others.
 _QUIET_ROUTES = frozenset(("/healthz", "/readyz", "/metrics"))
 _SWITCHED, _REFUSED, _NO_ANSWER = 101, 403, 499
+# A refusal with this code plus the status closes a WebSocket where no response can be sent.
+_CLOSE_CODE_BASE = 4000
 _DEBUG, _INFO = 10, 20
 
 
@@ -81,8 +83,10 @@ class RequestLog:
                 case "websocket.accept":
                     facts.status = _SWITCHED
                     self._begin_stream(facts)
+                case "websocket.http.response.start":
+                    facts.status = message["status"]
                 case "websocket.close" if not facts.streams:
-                    facts.status = _REFUSED
+                    facts.status = _status_of_close(message.get("code"))
                 case _:
                     pass
             await send(message)
@@ -134,6 +138,12 @@ def note_caller(connection: ASGIConnection[Any, Any, Any, Any]) -> None:
     scope = REQUEST_SCOPE.get()
     if scope is not None:
         REQUEST_SCOPE.set(RequestScope(scope.id, requester.tenant, scope.traceparent))
+
+
+def _status_of_close(code: int | None) -> int:
+    """Return the status of a WebSocket that was closed before it was open."""
+    status = (code or 0) - _CLOSE_CODE_BASE
+    return status if status in range(400, 600) else _REFUSED
 
 
 def _facts_of(connection: ASGIConnection[Any, Any, Any, Any]) -> _RequestFacts | None:
