@@ -32,7 +32,7 @@ from holdfast.server.roles import check_roles
 from holdfast.server.routes import HANDLERS
 from holdfast.server.routing import described_routes, options_handlers
 from holdfast.server.services import OPENED, Connection, Services
-from holdfast.server.streams.sockets import HandshakeRefusals, note_socket_error
+from holdfast.server.streams.sockets import note_socket_error
 
 __all__ = ["ServerApp", "asgi"]
 
@@ -66,8 +66,7 @@ class ServerApp:
         described = api_description(described_routes(HANDLERS))
         services.api_description = msgspec.json.encode(described)
         check_roles(self.litestar.routes)
-        self._gate = Gate(self.litestar, services.options)
-        self._app = RequestLog(self._answer, services.metrics)
+        self._app = RequestLog(Gate(self.litestar, services.options), services.metrics)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["method"] == "HEAD":
@@ -77,11 +76,6 @@ class ServerApp:
             await self._app(scope, receive, send)
         finally:
             self.services.release(scope)
-
-    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "websocket":
-            send = HandshakeRefusals(scope, send)
-        await self._gate(scope, receive, send)
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncGenerator[None]:
@@ -151,17 +145,25 @@ def _litestar(services: Services, run: Any) -> Litestar:
         logging_config=None,
         opt={"services": services},
         openapi_config=None,
-        request_max_body_size=services.options.body_bytes_max,
+        request_max_body_size=None,  # the gate has the limit
         response_class=JsonResponse,
     )
 
 
 def _without_body(send: Any) -> Any:
-    """Return a sender that leaves out what a response to HEAD must not have."""
+    """Return a sender that leaves out what a response to HEAD must not have.
+
+    The response to HEAD ends with its headers. A stream sees that as a client that left.
+    """
+    is_over = False
 
     async def send_headers(message: Any) -> None:
+        nonlocal is_over
         if message["type"] == "http.response.body":
-            message = {**message, "body": b""}
+            if is_over:
+                return
+            is_over = True
+            message = {"type": "http.response.body", "body": b"", "more_body": False}
         await send(message)
 
     return send_headers

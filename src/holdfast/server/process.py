@@ -10,12 +10,13 @@ from typing import Any
 
 import msgspec
 import uvicorn
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from holdfast.clock import SystemClock
 from holdfast.server.asgi import ServerApp
 from holdfast.server.options import ServerOptions
 from holdfast.server.problems import PROBLEM_JSON, Problem
-from holdfast.server.protocol import SocketProtocol, limited_protocol
+from holdfast.server.protocol import limited_protocol
 from holdfast.server.services import Services
 
 __all__ = ["Listener", "listen", "loop_factory", "shut_down"]
@@ -85,14 +86,14 @@ async def shut_down(listener: Listener, services: Services, *, delay_seconds: fl
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """Return what makes the loop of a server's process: that of uvloop, if it is installed."""
-    return uvicorn.Config("", loop="auto").get_loop_factory()
+    return uvicorn.Config("", loop="auto", log_config=None).get_loop_factory()
 
 
 def _config(app: Any, options: ServerOptions, requests_seconds_max: float) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=limited_protocol(options),
-        ws=SocketProtocol,
+        ws=_WebSocketProtocol,
         lifespan="off",
         interface="asgi3",
         log_config=None,
@@ -104,6 +105,18 @@ def _config(app: Any, options: ServerOptions, requests_seconds_max: float) -> uv
         timeout_graceful_shutdown=max(1, round(requests_seconds_max)),
         ws_max_size=_WEBSOCKET_MESSAGE_BYTES_MAX,
     )
+
+
+class _WebSocketProtocol(WebSocketsSansIOProtocol):
+    """Takes a handshake that was refused with a response as complete, as uvicorn's others do.
+
+    Without this, uvicorn logs an error for each of them.
+    """
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body":
+            self.handshake_complete = True
 
 
 class _Uvicorn(uvicorn.Server):

@@ -1,4 +1,4 @@
-"""HTTP and WebSockets as ``holdfast serve`` reads them from sockets: uvicorn, with limits.
+"""HTTP as ``holdfast serve`` reads it from sockets: uvicorn on httptools, with limits on headers.
 
 httptools refuses what request smuggling needs, and h11 accepts some of it; see
 tests/server/test_smuggling.py. But uvicorn limits neither the size of the headers that httptools
@@ -8,14 +8,12 @@ collects nor the time that they take.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from holdfast.server.options import ServerOptions
 
-__all__ = ["SocketProtocol", "limited_protocol"]
+__all__ = ["limited_protocol"]
 
 # What follows a header in the stream: a colon, a space and a line end.
 _HEADER_OVERHEAD_BYTES = 4
@@ -95,15 +93,3 @@ class _LimitedHttpProtocol(HttpToolsProtocol):
             self.transport.close()
         elif not self.transport.is_closing():
             self.send_400_response("The headers are too large or too slow.")
-
-
-class SocketProtocol(WebSocketsSansIOProtocol):
-    """Counts a handshake as answered if it was refused with a response, too.
-
-    Otherwise uvicorn logs an error for each handshake that the application refuses.
-    """
-
-    async def send(self, message: Any) -> None:
-        await super().send(message)
-        if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
-            self.handshake_complete = True

@@ -28,8 +28,6 @@ _EVENT_STREAM = b"text/event-stream"
 # Probes and scrapes come every few seconds: their lines would hide the others.
 _QUIET_ROUTES = frozenset(("/healthz", "/readyz", "/metrics"))
 _SWITCHED, _REFUSED, _NO_ANSWER = 101, 403, 499
-# A refusal with this code plus the status closes a WebSocket where no response can be sent.
-_CLOSE_CODE_BASE = 4000
 _DEBUG, _INFO = 10, 20
 
 
@@ -43,6 +41,11 @@ class _RequestFacts:
         self.tenant = "-"
         self.status = _NO_ANSWER
         self.streams = False
+
+    @property
+    def header(self) -> tuple[bytes, bytes]:
+        """The header that tells the client the id."""
+        return b"x-request-id", self.id.encode()
 
 
 class RequestLog:
@@ -75,8 +78,7 @@ class RequestLog:
             match message["type"]:
                 case "http.response.start":
                     facts.status = message["status"]
-                    own = (b"x-request-id", facts.id.encode())
-                    headers = [*message.get("headers", ()), own]
+                    headers = [*message.get("headers", ()), facts.header]
                     if any(_is_event_stream(*header) for header in headers):
                         self._begin_stream(facts)
                     message = {**message, "headers": headers}
@@ -85,8 +87,9 @@ class RequestLog:
                     self._begin_stream(facts)
                 case "websocket.http.response.start":
                     facts.status = message["status"]
+                    message = {**message, "headers": [*message.get("headers", ()), facts.header]}
                 case "websocket.close" if not facts.streams:
-                    facts.status = _status_of_close(message.get("code"))
+                    facts.status = _refusal(message.get("code", _REFUSED))
                 case _:
                     pass
             await send(message)
@@ -140,12 +143,6 @@ def note_caller(connection: ASGIConnection[Any, Any, Any, Any]) -> None:
         REQUEST_SCOPE.set(RequestScope(scope.id, requester.tenant, scope.traceparent))
 
 
-def _status_of_close(code: int | None) -> int:
-    """Return the status of a WebSocket that was closed before it was open."""
-    status = (code or 0) - _CLOSE_CODE_BASE
-    return status if status in range(400, 600) else _REFUSED
-
-
 def _facts_of(connection: ASGIConnection[Any, Any, Any, Any]) -> _RequestFacts | None:
     facts: object = cast("dict[str, Any]", connection.scope).get(_FACTS)
     return facts if isinstance(facts, _RequestFacts) else None
@@ -162,6 +159,11 @@ def _first_headers(scope: Any) -> dict[bytes, bytes]:
 def _valid(pattern: re.Pattern[str], value: bytes | None) -> str:
     text = "" if value is None else value.decode("latin-1")
     return text if pattern.fullmatch(text) else ""
+
+
+def _refusal(code: int) -> int:
+    """Return the status for which a close code stands: 4404 is 404."""
+    return code - 4000 if 4400 <= code < 4600 else _REFUSED
 
 
 def _is_event_stream(name: bytes, value: bytes) -> bool:

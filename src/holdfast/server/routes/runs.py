@@ -2,69 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from contextlib import suppress
 
-from litestar.params import QueryParameter
 from litestar.types import Scope
+from msgspec import structs
 
-from holdfast.errors import InvalidQuery
-from holdfast.model.run import PAUSE_REASONS, RunPage, Status
+from holdfast.errors import HoldfastError, Unsuccessful
+from holdfast.model.run import RunPage
 from holdfast.model.service import StartedRun
 from holdfast.records.run_filter import RunFilter
-from holdfast.server.caller import RequesterOf
+from holdfast.server.caller import Requester, RequesterOf
 from holdfast.server.encoding import JsonResponse
+from holdfast.server.filter_parameters import (
+    CostMax,
+    CostMin,
+    GraphIs,
+    LabelIs,
+    NodeIs,
+    ReasonIs,
+    Since,
+    StatusIs,
+    Until,
+    UpdatedSince,
+    UpdatedUntil,
+    labels_of,
+)
+from holdfast.server.long_polls import preferred_seconds, wait_for_result
 from holdfast.server.parameters import (
     Cursor,
     IdempotencyKey,
     Limit,
+    Prefer,
     StartBody,
     address,
     key_digest,
 )
 from holdfast.server.routing import route
-from holdfast.server.services import ServicesOf
+from holdfast.server.services import Services, ServicesOf
 
 __all__ = ["RUNS"]
-
-_TIME = "2026-11-01T09:30:00Z"
-_StatusIs = Annotated[
-    list[Status] | None,
-    QueryParameter(max_items=10, description="Statuses of which a run has one."),
-]
-_GraphIs = Annotated[str | None, QueryParameter(max_length=128, description="The graph's name.")]
-_Label = Annotated[
-    list[str] | None,
-    QueryParameter(max_items=10, description="Labels that a run has, each as name=value."),
-]
-_ReasonIs = Annotated[
-    str | None,
-    QueryParameter(
-        max_length=64,
-        pattern=f"^({'|'.join(PAUSE_REASONS)})$",
-        description="Why the run is paused.",
-    ),
-]
-_NodeIs = Annotated[
-    str | None, QueryParameter(max_length=1024, description="The node at which the run is.")
-]
-_Since = Annotated[
-    str | None, QueryParameter(max_length=64, description=f"Started then or later: {_TIME}.")
-]
-_Until = Annotated[
-    str | None, QueryParameter(max_length=64, description=f"Started before: {_TIME}.")
-]
-_UpdatedSince = Annotated[
-    str | None, QueryParameter(max_length=64, description=f"Last written then or later: {_TIME}.")
-]
-_UpdatedUntil = Annotated[
-    str | None, QueryParameter(max_length=64, description=f"Last written before: {_TIME}.")
-]
-_CostMin = Annotated[
-    float | None, QueryParameter(ge=0, description="Its calls cost at least so many dollars.")
-]
-_CostMax = Annotated[
-    float | None, QueryParameter(ge=0, description="Its calls cost at most so many dollars.")
-]
 
 
 @route(
@@ -84,8 +60,12 @@ async def start_run(
     scope: Scope,
     data: StartBody,
     idempotency_key: IdempotencyKey = None,
+    prefer: Prefer = None,
 ) -> JsonResponse[StartedRun]:
     """Start a run. The answer comes as soon as the start is stored.
+
+    With Prefer: wait=30 the answer waits up to so many seconds for the end of the run, and then has
+    its status, and its result if it finished.
 
     A start that is repeated with the same id or Idempotency-Key, and with the same input and user,
     answers 200 with the same run; with another input it answers 409.
@@ -108,27 +88,52 @@ async def start_run(
         budget=None if data.budget is None else data.budget.budget(),
     )
     url = address(scope, "runs", run.id)
+    started = StartedRun(id=run.id, tenant=run.tenant, url=url)
+    if seconds := preferred_seconds(prefer):
+        started = await _after_wait(services, requester, started, seconds)
     return JsonResponse(
-        StartedRun(id=run.id, tenant=run.tenant, url=url),
+        started,
         status_code=200 if run.repeated else 201,
         headers={"Location": url},
     )
 
 
+async def _after_wait(
+    services: Services, requester: Requester, started: StartedRun, seconds: int
+) -> StartedRun:
+    """Wait for the end of a run that was just started; return what became of it.
+
+    The start is stored. An answer with an error would make the caller start another run, so an
+    answer without a status says that the store cannot be read now.
+    """
+    run = requester.run(started.id)
+    try:
+        ended = await wait_for_result(services, run, seconds)
+        if ended is not None:
+            return structs.replace(started, status="finished", result=ended.result)
+    except Unsuccessful:
+        pass
+    except HoldfastError:
+        return started
+    with suppress(HoldfastError):
+        return structs.replace(started, status=(await run.get()).status)
+    return started
+
+
 @route("GET", "/v1/runs", role="viewer", tag="runs", etag=True)
 async def list_runs(
     requester: RequesterOf,
-    status: _StatusIs = None,
-    graph: _GraphIs = None,
-    label: _Label = None,
-    since: _Since = None,
-    until: _Until = None,
-    reason: _ReasonIs = None,
-    node: _NodeIs = None,
-    updated_since: _UpdatedSince = None,
-    updated_until: _UpdatedUntil = None,
-    cost_usd_min: _CostMin = None,
-    cost_usd_max: _CostMax = None,
+    status: StatusIs = None,
+    graph: GraphIs = None,
+    label: LabelIs = None,
+    since: Since = None,
+    until: Until = None,
+    reason: ReasonIs = None,
+    node: NodeIs = None,
+    updated_since: UpdatedSince = None,
+    updated_until: UpdatedUntil = None,
+    cost_usd_min: CostMin = None,
+    cost_usd_max: CostMax = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> RunPage:
@@ -139,7 +144,7 @@ async def list_runs(
     found = RunFilter(
         status,
         graph=graph,
-        labels=_labels_of(label or []),
+        labels=labels_of(label or []),
         since=since,
         until=until,
         reason=reason,
@@ -150,23 +155,6 @@ async def list_runs(
         cost_usd_max=cost_usd_max,
     )
     return await requester.hf.list(found, tenant=requester.tenant, limit=limit, cursor=cursor)
-
-
-def _labels_of(given: list[str]) -> dict[str, str] | None:
-    """Return labels that are written as ``name=value``.
-
-    Raises:
-        InvalidQuery: one is not, or two of them have one name.
-    """
-    labels: dict[str, str] = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not equals or name in labels:
-            raise InvalidQuery(
-                f"label must be name=value, with each name once, got {text!r:.80}", field="label"
-            )
-        labels[name] = value
-    return labels or None
 
 
 RUNS = (start_run, list_runs)
