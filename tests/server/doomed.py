@@ -22,11 +22,15 @@ async def main(url: str, number: int, side: Side) -> None:
     # No write may come from the opening of the store, so that the first one is that of a start.
     async with Holdfast(url) as first:
         await first.list()
+        await first.fleet.publish(GRAPHS)
     store = open_at_brink(url, number, side, say)
     on = listening_socket("127.0.0.1", 0)
     async with Holdfast(url, store=store) as hf:
         app = asgi(hf, GRAPHS, worker=False)
-        async with app.lifespan(), listen(on, requests_seconds_max=1) as listener:
+        async with (
+            app.lifespan(),
+            listen(on, app.services.options, requests_seconds_max=1) as listener,
+        ):
             listener.app = app
             say(f"http://127.0.0.1:{on.getsockname()[1]}")
             await asyncio.Event().wait()

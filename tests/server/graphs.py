@@ -78,4 +78,19 @@ async def listen(order: Order, ctx: Context) -> Order:
     return await ctx.wait(MORE)
 
 
-GRAPHS = [orders, chat, broken, paying, family, priced]
+called_back = Graph("called_back", Order)
+
+
+@called_back.node
+async def give_address(order: Order, ctx: Context) -> Order:
+    return replace(order, item=await ctx.callback(APPROVED))
+
+
+@called_back.node
+async def wait_for_call(order: Order, ctx: Context) -> Order:
+    return replace(order, approved=await ctx.wait(APPROVED))
+
+
+called_back.route(give_address, wait_for_call)
+
+GRAPHS = [orders, chat, broken, paying, family, priced, called_back]

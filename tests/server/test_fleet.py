@@ -12,11 +12,10 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.clock import ManualClock
-from holdfast.errors import Forbidden, Throttled
+from holdfast.errors import Throttled
 from holdfast.server import asgi
 from holdfast.server.asgi import ServerApp
-from holdfast.server.caller import Identity, Requester
-from holdfast.server.routes import fleet as routes
+from tests.server.callers import bearer, key_for, serving
 from tests.server.graphs import GRAPHS, Order, orders
 
 
@@ -32,23 +31,25 @@ async def late(tmp_path: Path) -> AsyncIterator[Holdfast]:
 
 def client_of(app: ServerApp) -> httpx.AsyncClient:
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    return httpx.AsyncClient(transport=transport, base_url="http://server")
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
 
 async def test_workers_are_listed(hf: Holdfast, http: httpx.AsyncClient) -> None:
     response = await http.get("/v1/workers")
     assert response.status_code == 200
     (found,) = response.json()["workers"]
-    assert (found["alive"], found["graphs"], found["pools"]) == (True, {"orders": [1]}, [None])
+    served = {graph.name: [graph.version] for graph in GRAPHS}
+    assert (found["alive"], found["graphs"], found["pools"]) == (True, served, [None])
     assert found["lease_until_at"].endswith("Z")
 
 
 async def test_a_server_without_a_worker_publishes_its_graphs(hf: Holdfast) -> None:
     app = asgi(hf, GRAPHS, worker=False)
     async with asyncio.timeout(30), app.lifespan():
-        while not (found := await hf.fleet.graphs()):
+        while len(found := await hf.fleet.graphs()) < len(GRAPHS):
             pass
-    assert [(graph.name, graph.version, graph.pools) for graph in found] == [("orders", 1, ())]
+    published = {(graph.name, graph.version, graph.pools) for graph in found}
+    assert published == {(graph.name, graph.version, ()) for graph in GRAPHS}
     assert await hf.fleet.workers() == []
 
 
@@ -98,20 +99,21 @@ async def test_an_overview_and_the_cost_are_read_as_the_library_shows_them(
 
 
 async def test_a_caller_of_one_tenant_sees_nothing_of_the_others(late: Holdfast) -> None:
-    mine = Requester(late, "mine", Identity("key-1", "mine", "operator"))
-    assert (await routes.list_unserved.fn(mine)).runs == []
-    cost = await routes.get_cost.fn(mine)
-    assert (cost.groups, cost.store) == ([], [])
-    for refused in (
-        routes.list_workers.fn(mine),
-        routes.get_overview.fn(mine),
-        routes.list_stuck.fn(mine, all_tenants=True),
-        routes.list_unserved.fn(mine, all_tenants=True),
-    ):
-        with pytest.raises(Forbidden):
-            await refused
-    admin = Requester(late, "mine", Identity("key-2", "mine", "admin"))
-    assert (await routes.list_workers.fn(admin)).workers == []
+    mine = bearer(await key_for(late, "operator", tenant="mine"))
+    admin = bearer(await key_for(late, "admin", tenant="mine"))
+    async with serving(late) as (http, _):
+        http.headers.update(mine)
+        assert (await http.get("/v1/fleet/unserved")).json()["runs"] == []
+        cost = (await http.get("/v1/cost")).json()
+        assert (cost["groups"], cost["store"]) == ([], [])
+        for refused in (
+            "/v1/workers",
+            "/v1/fleet/overview",
+            "/v1/fleet/stuck?all_tenants=true",
+            "/v1/fleet/unserved?all_tenants=true",
+        ):
+            assert (await http.get(refused)).status_code == 403
+        assert (await http.get("/v1/workers", headers=admin)).json() == {"workers": []}
 
 
 # --- health and readiness -------------------------------------------------------------------------

@@ -60,7 +60,7 @@ async def client_of(hf: Holdfast, **options: Any) -> AsyncIterator[httpx.AsyncCl
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with (
         app.lifespan(),
-        httpx.AsyncClient(transport=transport, base_url="http://server") as client,
+        httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
     ):
         yield client
 
@@ -90,7 +90,7 @@ async def test_requests_are_counted_by_template_and_never_by_path(http: httpx.As
     await http.request("BREW", "/v1/runs")
     page = (await http.get("/metrics")).text
     counts = samples(page)["holdfast_http_request_seconds_count"]
-    labels = {"method": "GET", "route": "/v1/runs/{id}", "status": "404"}
+    labels = {"method": "GET", "route": "/v1/runs/{id}", "status": "400"}
     assert counts[tuple(sorted(labels.items()))] == 1
     assert "secret" not in page
     assert {dict(key)["method"] for key in counts} == {"GET", "other"}

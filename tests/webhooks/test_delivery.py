@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -96,7 +97,7 @@ class Pump:
     """A deliverer that a test drives: no time passes unless the test says so."""
 
     def __init__(self, hf: Holdfast, sender: FakeSender, clock: ManualClock) -> None:
-        self.deliverer = Deliverer(kernel_of(hf), sender)
+        self.deliverer = Deliverer(kernel_of(hf), sender, attempts=Counter())
         self._clock = clock
 
     @property

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from ipaddress import ip_address
 from socket import socket
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +25,7 @@ from holdfast.cli.worker_options import WorkerSettings, log_options, worker_opti
 from holdfast.errors import StoreError
 from holdfast.model.durations import seconds_of
 from holdfast.model.program import Program
+from holdfast.model.public_url import validated_public_url
 
 if TYPE_CHECKING:
     from holdfast.server.asgi import ServerApp
@@ -55,6 +57,8 @@ class Serving(NamedTuple):
     host: str
     port: int
     with_worker: bool
+    public_url: str | None = None
+    """The address with which callbacks begin; None if only the environment may say it."""
     shutdown_delay_seconds: float = 0.0
     on_open: Callable[[str], None] | None = None
     """Called with the server's address when it serves."""
@@ -76,6 +80,14 @@ class Serving(NamedTuple):
     show_default=True,
     help="0 takes a free port; the first line says which.",
 )
+@click.option(
+    "--public-url",
+    envvar="HOLDFAST_PUBLIC_URL",
+    show_envvar=True,
+    metavar="URL",
+    help="The address under which other systems reach the server, with which callbacks begin.  "
+    "[default: the address on which it listens]",
+)
 @server_options
 @click.option("--no-worker", is_flag=True, help="Only serve; other processes run the workers.")
 @click.option(
@@ -92,6 +104,7 @@ def serve(
     url: str,
     host: str,
     port: int,
+    public_url: str | None,
     options: ServerOptions,
     no_worker: bool,
     shutdown_delay: str,
@@ -109,6 +122,7 @@ def serve(
             host=host,
             port=port,
             with_worker=not no_worker,
+            public_url=None if public_url is None else validated_public_url(public_url),
             shutdown_delay_seconds=seconds_of(shutdown_delay, "shutdown_delay"),
         )
         configure_logging(log_level, log_format)
@@ -163,6 +177,7 @@ async def _serve(serving: Serving, on: socket) -> None:
                 return
             async with AsyncExitStack() as stack:
                 await stack.enter_async_context(hf)
+                _set_public_url(hf, serving, on)
                 app = await _start_app(hf, serving, stack, stop_requested)
                 if app is None:
                     return
@@ -184,6 +199,13 @@ async def _serve(serving: Serving, on: socket) -> None:
         sys.stdout.flush()
         if broken is not None:
             raise broken
+
+
+def _set_public_url(hf: Holdfast, serving: Serving, on: socket) -> None:
+    """Let callbacks begin with the given address, or with that of the socket if it is just one."""
+    own = None if ip_address(on.getsockname()[0]).is_unspecified else address_of(on)
+    if url := serving.public_url or hf.callbacks.public_url or own:
+        hf.callbacks.set_public_url(url)
 
 
 async def _start_app(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from litestar.types import Scope
 from holdfast.app import Holdfast
 from holdfast.engine.worker.options import WorkerOptions
 from holdfast.engine.worker.worker import Worker
+from holdfast.errors import StoreClosed
 from holdfast.model.program import Program
 from holdfast.network.addresses import AllowList
 from holdfast.server.caller import Requester
@@ -99,13 +100,23 @@ class ServerApp:
                 self.worker = working
                 self.services.metrics.watch(working)
             else:
-                publishing = asyncio.create_task(
-                    self.services.hf.fleet.publish(self.services.graphs), name="holdfast publish"
-                )
-                stack.callback(publishing.cancel)
+                await stack.enter_async_context(_publishing(self.services))
             await stack.enter_async_context(self.services.metrics.refreshing())
+            stack.push_async_callback(self.services.readiness.close)
             stack.push_async_callback(self.services.streams.shut_down)
             yield
+
+
+@asynccontextmanager
+async def _publishing(services: Services) -> AsyncGenerator[None]:
+    """Store in the background what other processes should know of the graphs."""
+    task = asyncio.create_task(services.hf.fleet.publish(services.graphs), name="holdfast publish")
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError, StoreClosed):
+            await task
 
 
 def _litestar(services: Services, run: Any) -> Litestar:

@@ -17,6 +17,8 @@ __all__ = ["Gate"]
 App: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
+# Their signed tokens are all that they need, and other systems post to the public address.
+_CALLBACKS = "/v1/callbacks/"
 _LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 # A browser must not guess types, show a response as a page, or keep it.
 _SECURITY_HEADERS = (
@@ -86,7 +88,9 @@ class Gate:
                 f"a request may have at most {options.headers_max} headers with "
                 f"{options.header_bytes_max:,} bytes",
             )
-        return None if options.authentication else self._problem_of_site(headers)
+        if options.authentication or _path_of(scope).startswith(_CALLBACKS):
+            return None
+        return self._problem_of_site(headers)
 
     def _problem_of_site(self, headers: _Headers) -> Problem | None:
         """Return why a request to a server without authentication may come from a web page.
@@ -113,6 +117,11 @@ class Gate:
             "without authentication pages of other origins may not use this server; "
             "cors_origins lists those that may",
         )
+
+
+def _path_of(scope: Any) -> str:
+    """Return the path of a request below the place where the server is mounted."""
+    return str(scope["path"]).removeprefix(scope.get("root_path", ""))
 
 
 def _headers_of(scope: Any) -> _Headers:

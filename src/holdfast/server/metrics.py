@@ -79,8 +79,6 @@ class ServerMetrics:
         """``overview`` counts the runs of the store; without it these metrics are left out."""
         self.hf = hf
         self.workers: list[Worker] = []
-        self.webhook_deliveries: Counter[str] = Counter()
-        """How many webhooks were sent, by outcome."""
         self._overview = overview
         self._clock = clock or SystemClock()
         self.fleet: FleetFigures | None = None
@@ -163,7 +161,7 @@ class _ProcessCollector(Collector):
             "holdfast_webhook_deliveries",
             "Webhooks that were sent, by outcome.",
             "outcome",
-            metrics.webhook_deliveries,
+            metrics.hf.webhooks.attempts,
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
@@ -79,18 +78,10 @@ async def shut_down(listener: Listener, services: Services, *, delay_seconds: fl
     Then it tells followers where to resume. Then it accepts no more connections, and lets the
     requests under way finish.
     """
-    await _shut_part_down(services, "readiness")
+    services.readiness.shut_down()
     await SystemClock().sleep(delay_seconds)
-    await _shut_part_down(services, "streams")
+    await services.streams.shut_down()
     await listener.close()
-
-
-async def _shut_part_down(services: Services, name: str) -> None:
-    part = getattr(services, name, None)
-    if part is not None:
-        outcome = part.shut_down()
-        if inspect.isawaitable(outcome):
-            await outcome
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -37,6 +37,12 @@ class Readiness:
         """
         self.stopping.set()
 
+    async def close(self) -> None:
+        """End the probe that may still be under way."""
+        if self._probe is not None:
+            self._probe.cancel()
+            await asyncio.wait([self._probe])
+
     async def check(self) -> None:
         """Return if the server is ready.
 

@@ -8,6 +8,7 @@ arrives at least once, and its id tells a repeat.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
@@ -76,8 +77,10 @@ _LIST_SECONDS = 5.0
 class Deliverer:
     """Delivers the webhooks of all tenants of a store, beside others that do the same."""
 
-    def __init__(self, kernel: Kernel, sender: Sender) -> None:
+    def __init__(self, kernel: Kernel, sender: Sender, *, attempts: Counter[str]) -> None:
+        """``attempts`` counts the messages that were posted, by outcome."""
         self._kernel = kernel
+        self._attempts = attempts
         self._sender = sender
         self._targets = Targets()
         self._tasks: dict[Key, asyncio.Task[None]] = {}
@@ -307,6 +310,7 @@ class Deliverer:
                 webhook.url, webhook.secret, message, now_ms=clock.now_ms()
             )
         self._targets.note(webhook.id, clock.monotonic(), failed=bool(outcome.error))
+        self._attempts["failed" if outcome.error else "delivered"] += 1
         if outcome.gone:
             await self._disable(webhook)
         return leased, outcome

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from base64 import b64decode, b64encode
+from collections import Counter
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 
@@ -58,6 +59,8 @@ class Webhooks:
         self._tenant = tenant
         self.allow = AllowList()
         """Addresses that are permitted although they are not public."""
+        self.attempts: Counter[str] = Counter()
+        """How often this process posted a message, by outcome: ``delivered`` or ``failed``."""
 
     async def add(
         self,
@@ -215,7 +218,10 @@ class Webhooks:
             raise InvalidRequest(
                 f"deliveries need the extra server: pip install 'holdfast[server]' ({error})"
             ) from None
-        async with HttpSender(self.allow) as sender, Deliverer(self._kernel, sender):
+        async with (
+            HttpSender(self.allow) as sender,
+            Deliverer(self._kernel, sender, attempts=self.attempts),
+        ):
             yield
 
     async def _load(self, id: str, tenant: str) -> Subscription:

@@ -42,7 +42,7 @@ async def make_callback(visit: Visit, condition: SignalName | str, expires: Dura
     if public_url is None:
         raise PublicUrlMissing(
             "a callback needs the address under which other systems reach the server: pass "
-            "Holdfast(public_url=…), or set HOLDFAST_PUBLIC_URL",
+            "Holdfast(public_url=…) or holdfast serve --public-url, or set HOLDFAST_PUBLIC_URL",
             field="public_url",
         )
     with visit.remember_loss():
