@@ -300,6 +300,7 @@ def test_every_error_has_a_code_of_its_own_and_a_message() -> None:
         "NotReady",
         "RunClosing",
         "ServerStopping",
+        "ServerUnavailable",
         "StoreUnavailable",
         "Throttled",
         "TooManyRequests",

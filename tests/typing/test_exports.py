@@ -15,38 +15,56 @@ from typing import Any
 import pytest
 
 from holdfast import (
+    ApiKeys,
     BlockingCaller,
     BlockingChild,
     BlockingContext,
+    Callbacks,
     Caller,
     Child,
     Context,
+    Fleet,
     NodeDecorator,
     Program,
     Quota,
     RunHandle,
     Wait,
+    Webhooks,
     Worker,
+    client,
     sync,
 )
+from holdfast.client import sync as blocking
+from holdfast.server import ServerApp
 from holdfast.storage import Blobs, Store, Table
 
 MODULES = (
     *("holdfast", "holdfast.clock", "holdfast.errors", "holdfast.storage", "holdfast.sync"),
+    *("holdfast.client", "holdfast.client.sync", "holdfast.server"),
     *("holdfast.integrations.bedrock", "holdfast.integrations.offline"),
     "holdfast.integrations.openai",
 )
 PUBLIC = {
-    name: getattr(importlib.import_module(module), name)
+    f"{module}.{name}": getattr(importlib.import_module(module), name)
     for module in MODULES
     for name in importlib.import_module(module).__all__
 }
-# The engine and `holdfast.storage.open` make these, and users only get them.
+NAMES = {name.rpartition(".")[2] for name in PUBLIC}
+# The library makes these, and users only get them.
 MADE_BY_HOLDFAST = {
     *(BlockingCaller, BlockingChild, BlockingContext, Caller, Child, Context, NodeDecorator),
     *(RunHandle, Worker, sync.BlockingStream, sync.RunHandle, sync.Worker, Blobs, Store, Table),
+    *(ApiKeys, Callbacks, Fleet, Webhooks),
+    *(sync.ApiKeys, sync.Callbacks, sync.Fleet, sync.Webhooks),
+    *(client.RemoteFleet, client.RemoteKeys, client.RemoteRun, client.RemoteWebhooks),
+    *(blocking.RemoteFleet, blocking.RemoteKeys, blocking.RemoteRun, blocking.RemoteWebhooks),
+    ServerApp,
 }
-CALLED_BY_ENGINE: set[Any] = {Quota.check_cost, vars(Wait)["kind"].fget, vars(Wait)["of"].__func__}
+# The metrics of a server take the figures of a worker; programs print them and do not name them.
+CALLED_BY_ENGINE: set[Any] = {
+    *(Quota.check_cost, vars(Wait)["kind"].fget, vars(Wait)["of"].__func__),
+    vars(Worker)["figures"].fget,
+}
 # Users name a program, and the engine calls its methods.
 NAMED_ONLY = {Program}
 
@@ -87,7 +105,7 @@ def is_known(name: str, value: Any) -> bool:
     if inspect.isclass(value):
         holdfast = value.__module__.partition(".")[0] == "holdfast"
         return not holdfast or any(value is each for each in PUBLIC.values())
-    return name in PUBLIC
+    return name in NAMES
 
 
 def unknown_names(value: Any) -> Iterator[str]:
