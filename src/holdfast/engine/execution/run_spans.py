@@ -227,7 +227,10 @@ class AttemptSpan:
     def begin(cls, node: str, span: str, *, name: str, model: str) -> AttemptSpan | None:
         """Begin the span of an attempt; return None without telemetry."""
         spans = _SPANS.get()
-        return None if spans is None else cls(spans, node, span, name=name, model=model)
+        if spans is None:
+            return None
+        spans.emit_durable()  # those of earlier calls: a node may make many
+        return cls(spans, node, span, name=name, model=model)
 
     def leave(self) -> None:
         """Let the span around it be the current one again."""
@@ -259,7 +262,6 @@ class AttemptSpan:
             error=error,
             attributes=attributes,
         )
-        spans.emit_durable()  # a node may make many calls
 
 
 @contextmanager
