@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 
-from holdfast import Graph, RunFilter
+from holdfast import Graph, Holdfast, RunFilter
 from holdfast.errors import InvalidQuery
 from holdfast.fleet import counting
 from holdfast.fleet.costs import merged_groups
+from holdfast.records.index_keys import IndexKey
 from tests.engine.asking import Cents
 from tests.engine.asking import graph_of as asking_graph_of
 from tests.engine.support import House, units_of
@@ -58,6 +60,51 @@ async def test_a_count_ends_at_its_limit(house: House, monkeypatch: pytest.Monke
     found = await hf.fleet.overview()
     assert found.ready.as_dict() == {"runs": 5, "capped": True}
     assert found.waiting.as_dict() == {"runs": 0, "capped": False}
+
+
+async def test_an_overview_reads_no_more_than_it_counts(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counting, "_COUNT_MAX", 5)
+    monkeypatch.setattr(counting, "_PAGE", 2)
+    hf, graph = house.open(), failing_graph()
+    await hf.fleet.publish([graph])
+    for n in range(80):
+        await hf.start(graph, {}, id=f"f-{n}")
+    await hf.start(graph, {}, id="later", start_at="2100-01-01T00:00:00Z")
+    before = fleet_queries(hf)
+    found = await hf.fleet.overview()
+    assert found.ready.as_dict() == {"runs": 5, "capped": True}
+    assert found.waiting.as_dict() == {"runs": 1, "capped": False}
+    # In each of 8 shards one page of runs that are due and one of later ones, and a few more.
+    assert fleet_queries(hf) - before <= 16 + 4 + 4
+
+
+async def test_a_run_that_has_ended_and_waits_to_be_freed_is_no_alarm(house: House) -> None:
+    graph = Graph("quick", dict)
+
+    @graph.node
+    async def work(state: Any) -> Any:
+        return {}
+
+    hf = house.open()
+    async with house.worker(hf, graph) as worker:
+        await hf.start(graph, {"text": random.Random(1).randbytes(400_000)}, id="r-1")
+        await house.quiet(worker)
+    ended = await hf.run("r-1").get()
+    assert ended.status == "finished"
+    row = await hf._kernel.heads.get(hf.run("r-1")._key.head)
+    assert row is not None
+    due_ms, _, _ = IndexKey(row["GSI1PK"], row["GSI1SK"]).due_parts()
+    house.clock.advance((due_ms - house.clock.now_ms()) / 1000 + 3600)
+    assert (await hf.fleet.unserved(tenant="*")).runs == []
+    found = await hf.fleet.overview()
+    assert (found.unserved.runs, found.stuck.runs) == (0, 0)
+
+
+def fleet_queries(hf: Holdfast) -> int:
+    rows = hf.meter.report().rows
+    return sum(row.calls for row in rows if (row.purpose, row.operation) == ("fleet", "query"))
 
 
 async def test_an_overview_of_an_idle_store_costs_a_few_units(house: House) -> None:

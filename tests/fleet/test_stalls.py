@@ -257,6 +257,44 @@ async def test_pages_have_every_run_once(house: House, tenant: str | None) -> No
     assert sorted(found) == ids
 
 
+@pytest.mark.parametrize("tenant", [None, "*"])
+async def test_a_small_page_reads_rows_in_batches(house: House, tenant: str | None) -> None:
+    hf = house.open()
+    await hf.fleet.publish([graph_of("a")])
+    for n in range(60):
+        await hf.start(graph_of("a"), {}, id=f"a-{n}")
+    await plant_worker(house, hf, graphs=(("a", 1),))
+    house.clock.advance(31)
+    before = sum(row.calls for row in hf.meter.report().rows)
+    assert (await hf.fleet.stuck(tenant=tenant, limit=1)).runs == []
+    assert sum(row.calls for row in hf.meter.report().rows) - before < 40
+
+
+async def test_a_run_whose_worker_just_left_is_not_stuck(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate()
+    graph, hf = graph_of(gate=gate), house.open()
+    reader = hf.fleet._reader
+    worker = house.worker(hf, graph)
+    await worker.start()
+    await hf.start(graph, {}, id="r-1")
+    await gate.waited_at(1)
+    stale = await reader.read_heads([tenant_key("r-1")])
+    gate.open()
+    await hf.run("r-1").result()
+    await worker.stop()
+    await hf.start(graph_of("other"), {}, id="r-2")
+    await plant_worker(house, hf, graphs=(("work", 1), ("other", 1)))
+
+    async def read_stale(runs: Any) -> Any:
+        return stale
+
+    house.clock.advance(91)
+    monkeypatch.setattr(reader, "read_heads", read_stale)
+    assert (await hf.fleet.stuck()).runs == []
+
+
 @pytest.mark.parametrize("cursor", ["", "x", "W10", "é", "WyJhIiwxXQ", "a" * 5000, 7])
 async def test_a_wrong_cursor_is_refused(house: House, cursor: Any) -> None:
     hf = house.open()

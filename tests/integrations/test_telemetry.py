@@ -454,3 +454,26 @@ async def test_calls_of_a_long_node_are_emitted_as_they_become_durable(tmp_path:
         await (await hf.start(graph, Ask("?"), id="r-1")).result()
     assert emitted >= 10
     assert len({id_of(span) for span in traced.spans}) == len(traced.spans) == 22
+
+
+async def test_the_first_claim_is_linked_to_the_caller_and_each_other_to_the_one_before(
+    tmp_path: Path,
+) -> None:
+    graph, url = asking_graph(), url_of(tmp_path)
+    starting = Traced(url)
+    async with starting.hf as hf:  # a server without a worker
+        with trace.get_tracer("app", tracer_provider=starting.provider).start_as_current_span(
+            "app"
+        ):
+            await hf.start(graph, Ask("?"), id="r-1")
+    (caller,) = starting.spans
+    traced = Traced(url, models={"small": Offline(["yes"])})
+    async with traced.hf as hf:
+        async with hf.worker([graph]):
+            await hf.run("r-1").until("waiting")
+        async with hf.worker([graph]):
+            await hf.run("r-1").signal(GO, "go")
+            await hf.run("r-1").result()
+    first, second = [span for span in traced.spans if span.name == "invoke_workflow ask"]
+    assert [link.context.span_id for link in first.links] == [id_of(caller)]
+    assert [link.context.span_id for link in second.links] == [id_of(first)]

@@ -17,7 +17,9 @@ from holdfast.engine.client.bulk_jobs import LEASE_MS, ClaimedBulkJob
 from holdfast.errors import BulkJobEnded, BulkJobNotFound, EndpointUnreachable, JournalDamaged
 from holdfast.model.service import BulkJob
 from holdfast.records.bulk_job import BulkRequest, bulk_job_of
+from holdfast.records.keys import bulk_key
 from holdfast.server.bulk_runner import BulkRunner
+from holdfast.storage import Update
 from tests.server.graphs import Order, broken, orders
 
 RUNS = 7
@@ -53,6 +55,21 @@ async def started(hf: Holdfast) -> list[str]:
 
 async def added(hf: Holdfast, request: BulkRequest = CANCEL) -> BulkJob:
     return await hf.bulk_jobs.add(request, RunFilter(**request.filter), tenant="default")
+
+
+async def test_a_damaged_job_hides_no_other_job(servers: list[Holdfast]) -> None:
+    hf = servers[0]
+    jobs = [await added(hf) for _ in range(3)]
+    table = hf._kernel.bulk_jobs
+    await table.write(Update(key=bulk_key("default", jobs[1].id), set={"status": "odd"}))
+    assert [job.id for job in (await hf.bulk_jobs.list(tenant="default")).jobs] == [
+        jobs[2].id,
+        jobs[0].id,
+    ]
+    page = await hf.bulk_jobs.list(tenant="default", limit=2)
+    assert [job.id for job in page.jobs] == [jobs[2].id]
+    rest = await hf.bulk_jobs.list(tenant="default", cursor=page.cursor)
+    assert [job.id for job in rest.jobs] == [jobs[0].id]
 
 
 async def statuses(hf: Holdfast) -> set[str]:

@@ -19,6 +19,7 @@ from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.webhook_watch import list_subscriptions
 from holdfast.errors import InvalidRequest, RunFailed, TargetRefused, Throttled, WebhookNotFound
 from holdfast.records.keys import SETTINGS, RunKey
+from holdfast.records.webhook_delivery import deliveries_partition
 from holdfast.storage import Prefix, Put
 from holdfast.storage.layout import TOKEN
 from holdfast.webhooks.deliverer import Deliverer
@@ -496,16 +497,18 @@ async def test_looks_become_rare_while_nothing_changes(
 
 
 async def test_a_damaged_item_is_left_alone(hf: Holdfast, pump: Pump, sender: FakeSender) -> None:
-    await hf.webhooks.add(URL)
+    added = await hf.webhooks.add(URL)
     await start(hf, "o-1")
     await start(hf, "o-2")
     (item,) = await items_of(hf, "o-1")
     kernel = kernel_of(hf)
     damaged = {name: value for name, value in item.items() if name != TOKEN}
-    await kernel.webhook_items.write(Put({**damaged, "show": {"nothing": 1}}, None))
+    listed = {"GSI2PK": deliveries_partition("default", added.webhook.id), "GSI2SK": "1#o-1#g"}
+    await kernel.webhook_items.write(Put({**damaged, **listed, "show": {"nothing": 1}}, None))
     await pump.poll(after=2)
     assert sender.told("o-1") == []
     assert sender.told("o-2") == ["run.started", "run.paused"]
+    assert [each.run for each in await hf.webhooks.deliveries(added.webhook.id)] == ["o-2"]
 
 
 async def test_an_item_that_is_postponed_outlives_its_run(

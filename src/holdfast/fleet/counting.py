@@ -13,19 +13,21 @@ from holdfast.errors import JournalDamaged
 from holdfast.fleet.coverage import Coverage
 from holdfast.fleet.queues import known_queues
 from holdfast.fleet.reader import OWNED_MAX, FleetReader
-from holdfast.fleet.verdict import RECHECK_MS_MAX, Patience, verdict_on
+from holdfast.fleet.verdict import RECHECK_MS_MAX, Patience, StallKind, verdict_on
 from holdfast.model.fleet import FleetOverview, RunCount
-from holdfast.records.index_keys import DueQueue, IndexKey, list_partition
+from holdfast.records.head import Head
+from holdfast.records.index_keys import DueQueue, IndexKey, due_after, list_partition
 from holdfast.records.keys import RunKey
 from holdfast.records.times import utc_datetime
 from holdfast.storage import Page
+from holdfast.storage.ranges import ALL, Range
 from holdfast.storage.units import NO_UNITS
 
 __all__ = ["count_fleet"]
 
 _COUNT_MAX = 10_000
 _TENANTS_MAX = 100
-# Rows that are read to see why a run that is due soon waits.
+# Rows that are read to see why a run waits that is due soon, or for too long.
 _ROWS_MAX = 500
 _CONCURRENT_READS_MAX = 16
 _PAGE = 1_000
@@ -41,12 +43,32 @@ class _Counts(msgspec.Struct):
     tenants: set[str]
     suspects: list[RunKey]
     """Runs that a worker could not drive, perhaps: only their rows say so."""
+    late: dict[StallKind, list[RunKey]]
+    """Runs that are due for too long, unless they have ended and wait to be freed."""
 
     def add(self, name: str, number: int = 1) -> None:
         self.runs[name] += number
         if self.runs[name] >= _COUNT_MAX:
             self.runs[name] = _COUNT_MAX
             self.capped.add(name)
+
+    def add_tenant(self, tenant: str) -> None:
+        if len(self.tenants) < _TENANTS_MAX:
+            self.tenants.add(tenant)
+        elif tenant not in self.tenants:
+            self.capped |= {"failed", "quarantined"}
+
+    def add_late(self, kind: StallKind, run: RunKey) -> None:
+        if len(self.late[kind]) < _ROWS_MAX:
+            self.late[kind].append(run)
+        else:
+            self.add(kind)
+
+    def add_suspect(self, run: RunKey) -> None:
+        if len(self.suspects) < _ROWS_MAX:
+            self.suspects.append(run)
+        else:
+            self.capped |= {"stuck", "unserved"}
 
     def count(self, name: str) -> RunCount:
         return RunCount(runs=self.runs[name], capped=name in self.capped)
@@ -60,7 +82,9 @@ async def count_fleet(reader: FleetReader, *, tenant: str, patience: Patience) -
     """
     before = _units_so_far(reader)
     coverage = await reader.read_coverage()
-    counts = _Counts(coverage, patience, Counter(), set(), {tenant}, [])
+    counts = _Counts(
+        coverage, patience, Counter(), set(), {tenant}, [], {"stuck": [], "unserved": []}
+    )
     shards = (await reader.kernel.get_settings()).shards
     queues = known_queues(await reader.read_graphs(cached=True), coverage, shards=shards)
     for start in range(0, len(queues), _CONCURRENT_READS_MAX):
@@ -69,6 +93,7 @@ async def count_fleet(reader: FleetReader, *, tenant: str, patience: Patience) -
         for queue, first in zip(batch, firsts, strict=True):
             await _count_queue(reader, counts, queue, first)
     await _count_owned(reader, counts)
+    await _count_late(reader, counts)
     await _count_suspects(reader, counts)
     await _count_troubled(reader, counts)
     alive = len(coverage.live)
@@ -87,18 +112,25 @@ async def count_fleet(reader: FleetReader, *, tenant: str, patience: Patience) -
     )
 
 
-async def _read_page(reader: FleetReader, queue: DueQueue, cursor: str | None) -> Page:
-    return await reader.table.query(queue.partition, index="GSI1", limit=_PAGE, cursor=cursor)
+async def _read_page(
+    reader: FleetReader, queue: DueQueue, cursor: str | None, where: Range = ALL
+) -> Page:
+    return await reader.table.query(
+        queue.partition, where, index="GSI1", limit=_PAGE, cursor=cursor
+    )
 
 
 async def _count_queue(reader: FleetReader, counts: _Counts, queue: DueQueue, page: Page) -> None:
     """Count the runs of one queue: those that are due come first, then those that are due later."""
     now = counts.coverage.now_ms
     is_served = bool(counts.coverage.serving(queue.graph, queue.pool))
+    kind: StallKind = "stuck" if is_served else "unserved"
     late_ms = (
         counts.patience.stuck_after_ms(counts.coverage) if is_served else counts.patience.grace_ms
     )
+    where: Range = ALL
     while True:
+        due_ms = 0
         for entry in page.items:
             try:
                 due_ms, run, _ = IndexKey(entry["GSI1PK"], entry["GSI1SK"]).due_parts()
@@ -106,27 +138,20 @@ async def _count_queue(reader: FleetReader, counts: _Counts, queue: DueQueue, pa
                 reader.kernel.note_damage(entry, error)
                 continue
             counts.add("ready" if due_ms <= now else "waiting")
-            if len(counts.tenants) < _TENANTS_MAX:
-                counts.tenants.add(run.tenant)
-            elif run.tenant not in counts.tenants:
-                counts.capped |= {"failed", "quarantined"}
+            counts.add_tenant(run.tenant)
             if now - due_ms > late_ms:
-                counts.add("stuck" if is_served else "unserved")
+                counts.add_late(kind, run)
             elif is_served and due_ms <= now + RECHECK_MS_MAX:
-                counts.suspects.append(run)
-        if page.cursor is None or _can_only_overfill(counts, page):
+                counts.add_suspect(run)
+        cursor = page.cursor
+        if cursor is None:
             return
-        page = await _read_page(reader, queue, page.cursor)
-
-
-def _can_only_overfill(counts: _Counts, page: Page) -> bool:
-    """Return whether what follows a page only adds to counts that are full."""
-    if "waiting" not in counts.capped:
-        return False
-    is_past_due = bool(page.items) and (
-        page.items[-1]["GSI1SK"] > f"{counts.coverage.now_ms + 1:013d}"
-    )
-    return is_past_due or "ready" in counts.capped
+        is_kind_counted = kind in _full(counts) or now - due_ms <= late_ms
+        if due_ms <= now and "ready" in counts.capped and is_kind_counted:
+            where, cursor, due_ms = due_after(now), None, now + 1  # past the rest of what is due
+        if due_ms > now and "waiting" in counts.capped:
+            return
+        page = await _read_page(reader, queue, cursor, where)
 
 
 async def _count_owned(reader: FleetReader, counts: _Counts) -> None:
@@ -148,11 +173,21 @@ async def _count_owned(reader: FleetReader, counts: _Counts) -> None:
                 counts.add("stuck", number)
 
 
+async def _count_late(reader: FleetReader, counts: _Counts) -> None:
+    """Read rows of runs that are due for too long: a worker may have claimed them by now."""
+    for kind, runs in counts.late.items():
+        heads = await reader.read_heads(runs)
+        counts.add(kind, len(runs) - len(heads))  # those that cannot be read: no worker can either
+        _count_verdicts(counts, heads)
+
+
 async def _count_suspects(reader: FleetReader, counts: _Counts) -> None:
     """Read rows of runs that are due soon: a worker may have put them back."""
-    if len(counts.suspects) > _ROWS_MAX:
-        counts.capped |= {"stuck", "unserved"}
-    for head in await reader.read_heads(counts.suspects[:_ROWS_MAX]):
+    _count_verdicts(counts, await reader.read_heads(counts.suspects))
+
+
+def _count_verdicts(counts: _Counts, heads: Sequence[Head]) -> None:
+    for head in heads:
         with suppress(JournalDamaged):
             verdict = verdict_on(head, counts.coverage, counts.patience)
             if verdict is not None and head.owner is None:

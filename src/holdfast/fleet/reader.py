@@ -103,6 +103,14 @@ class FleetReader:
                     self.kernel.note_damage(item, error)
         return heads
 
+    async def read_current_head(self, run: RunKey) -> Head | None:
+        """Return the row of a run with a consistent read; None if it is gone or cannot be read."""
+        try:
+            item = await self.table.get(run.head)
+            return None if item is None else head_of(item)
+        except (ItemDamaged, JournalDamaged):
+            return None
+
     async def _read_workers(self, workers: Sequence[str]) -> list[WorkerRow]:
         rows: list[WorkerRow] = []
         for item in await self._get_many([worker_key(worker) for worker in workers]):

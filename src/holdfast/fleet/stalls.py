@@ -7,6 +7,7 @@ tenant it reads the tenant's own list, which also has runs of graphs that no pro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -32,14 +33,18 @@ from holdfast.model.fleet import StalledPage, StalledRun
 from holdfast.model.names import POOL_LABEL
 from holdfast.model.run import RunEntry
 from holdfast.records.head import Head
-from holdfast.records.index_keys import DueQueue
+from holdfast.records.index_keys import DueQueue, list_index_key
 from holdfast.records.keys import HEAD, RunKey
 from holdfast.records.run_filter import RunFilter
 
 __all__ = ["find_stalled", "find_stalled_of_tenant"]
 
+PositionT = TypeVar("PositionT")
+
 # How many entries of indexes a page reads at most.
 _ENTRIES_MAX = 2_000
+# How many rows it reads at a time.
+_BATCH = 100
 _OPEN = RunFilter(status=("ready", "running", "waiting"))
 # Why a paused run may make no progress; the others wait as they should.
 _SUSPECT_REASONS = frozenset({"unserved", "newer_version", "resume_failed"})
@@ -167,48 +172,60 @@ async def _search_list(
 ) -> str | None:
     """Look at the runs in a tenant's list; return the cursor of the rest."""
     while True:
-        page = await lists.list_runs(
-            reader.kernel, tenant, _OPEN, limit=search.limit - len(search.found), cursor=cursor
-        )
+        page = await lists.list_runs(reader.kernel, tenant, _OPEN, limit=_BATCH, cursor=cursor)
         runs = [
-            RunKey(entry.tenant, entry.id)
+            (_list_position(entry), RunKey(entry.tenant, entry.id))
             for entry in page.runs
             if is_wanted(entry) and _is_suspect(entry)
         ]
-        heads = await reader.read_heads(runs)
-        await _collect(reader, search, heads)
-        search.seen += max(len(page.runs), 1)
+        full_at = await _judge(reader, search, runs)
+        if full_at is not None:
+            return full_at
+        search.seen += max(len(page.runs) - len(runs), 1)
         cursor = page.cursor
         if cursor is None or search.is_over:
             return cursor
 
 
 async def _judge(
-    reader: FleetReader, search: _Search, entries: Sequence[tuple[Position, RunKey]]
-) -> Position | None:
-    """Judge the runs of a page; return the position of the last one if the search is over."""
-    while entries:
-        # Not more than fit, so that every run that was judged is part of the page.
-        room = search.limit - len(search.found)
-        batch, entries = entries[:room], entries[room:]
+    reader: FleetReader, search: _Search, entries: Sequence[tuple[PositionT, RunKey]]
+) -> PositionT | None:
+    """Judge runs one after the other; return the position at which the search is over."""
+    for start in range(0, len(entries), _BATCH):
+        batch = entries[start : start + _BATCH]
         heads = await reader.read_heads([run for _, run in batch])
-        await _collect(reader, search, heads)
-        search.seen += len(batch)
-        if search.is_over:
-            return batch[-1][0]
+        search.coverage = await reader.with_owners(search.coverage, heads)
+        found = {head.key: head for head in heads}
+        for position, run in batch:
+            search.seen += 1
+            if run in found:
+                await _judge_one(reader, search, found[run])
+            if search.is_over:
+                return position
     return None
 
 
-async def _collect(reader: FleetReader, search: _Search, heads: Sequence[Head]) -> None:
-    search.coverage = await reader.with_owners(search.coverage, heads)
-    for head in heads:
-        try:
-            verdict = verdict_on(head, search.coverage, search.patience)
-        except JournalDamaged as error:
-            reader.kernel.note_damage({"PK": head.key.pk, "SK": HEAD}, error)
-            continue
-        if verdict is not None and verdict.kind == search.kind:
-            search.found.append(stalled_run(head, verdict, now_ms=search.coverage.now_ms))
+async def _judge_one(reader: FleetReader, search: _Search, head: Head) -> None:
+    coverage = search.coverage
+    try:
+        verdict = verdict_on(head, coverage, search.patience)
+        if verdict is not None and head.owner is not None and head.owner not in coverage.workers:
+            # Perhaps its worker left after it released the run, and the row was read before that.
+            current = await reader.read_current_head(head.key)
+            head = head if current is None else current
+            verdict = verdict_on(head, coverage, search.patience)
+    except JournalDamaged as error:
+        reader.kernel.note_damage({"PK": head.key.pk, "SK": HEAD}, error)
+        return
+    if verdict is not None and verdict.kind == search.kind:
+        search.found.append(stalled_run(head, verdict, now_ms=coverage.now_ms))
+
+
+def _list_position(entry: RunEntry) -> str:
+    """Return the position of a run in its list, which is the cursor of what follows it."""
+    created_ms = round(entry.created_at.timestamp() * 1000)
+    run = RunKey(entry.tenant, entry.id)
+    return list_index_key(run, created_ms, 1, trouble=False)[1]
 
 
 def _is_suspect(entry: RunEntry) -> bool:

@@ -6,11 +6,12 @@ from typing import Literal
 
 import msgspec
 
+from holdfast.engine.runs.removal import freed_at_ms
 from holdfast.fleet.coverage import Coverage
 from holdfast.model.durations import duration_text
 from holdfast.model.fleet import StalledRun, StallReason
 from holdfast.model.wait import with_group_about
-from holdfast.records.head import Head
+from holdfast.records.head import ENDED, Head
 from holdfast.records.shown_status import due_ms_of, shown_status
 from holdfast.records.times import utc_datetime
 
@@ -66,7 +67,7 @@ def verdict_on(head: Head, coverage: Coverage, patience: Patience) -> Verdict | 
     if head.owner is not None:
         return _verdict_on_owned(head, head.owner, coverage, patience)
     due_ms = due_ms_of(head)
-    if due_ms is None:
+    if due_ms is None or _waits_to_be_freed(head, due_ms):
         return None
     serving = coverage.serving(head.graph, head.pool)
     overdue_ms = coverage.now_ms - due_ms
@@ -98,6 +99,12 @@ def verdict_on(head: Head, coverage: Coverage, patience: Patience) -> Verdict | 
         advice="look for WARNING and ERROR lines of holdfast.worker: the row may be unreadable, "
         "or the clocks differ",
     )
+
+
+def _waits_to_be_freed(head: Head, due_ms: int) -> bool:
+    """Return whether a run has ended, and is due only because its blobs are to be deleted."""
+    freed_ms = freed_at_ms(head, head.extent)
+    return head.status in ENDED and freed_ms is not None and due_ms >= freed_ms
 
 
 def stalled_run(head: Head, verdict: Verdict, *, now_ms: int) -> StalledRun:

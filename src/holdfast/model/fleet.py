@@ -125,6 +125,7 @@ class FleetOverview(JsonForm, frozen=True, kw_only=True):
     ready: RunCount
     running: RunCount
     waiting: RunCount
+    """Runs that are due later; also ended runs that have blobs, until these are deleted."""
     failed: RunCount
     quarantined: RunCount
     stuck: RunCount

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.argument_checks import validated_limit
 from holdfast.engine.runs.webhook_watch import list_subscriptions
-from holdfast.errors import ConditionFailed, InvalidRequest, WebhookNotFound
+from holdfast.errors import ConditionFailed, InvalidRequest, JournalDamaged, WebhookNotFound
 from holdfast.model.durations import Duration, seconds, seconds_of
 from holdfast.model.names import validated_name, validated_tenant
 from holdfast.model.webhook import (
@@ -198,7 +198,13 @@ class Webhooks:
         page = await self._kernel.webhook_items.query(
             deliveries_partition(tenant, id), index="GSI2", limit=limit, forward=False
         )
-        return [delivery_of(item).shown() for item in page.items]
+        found: builtins.list[WebhookDelivery] = []
+        for item in page.items:
+            try:
+                found.append(delivery_of(item).shown())
+            except JournalDamaged as error:  # the others can be read
+                self._kernel.note_damage(item, error)
+        return found
 
     @asynccontextmanager
     async def deliver(self) -> AsyncGenerator[None]:

@@ -8,6 +8,7 @@ not saved does no harm when it is acted on again.
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 import msgspec
@@ -95,9 +96,15 @@ class BulkJobs:
             bulk_partition(validated_tenant(tenant)), where, forward=False, limit=limit + 1
         )
         items = [item for item in page.items if item["SK"] != cursor]
-        jobs = [bulk_job_of(item) for item in items[:limit]]
+        shown = items[:limit]
+        jobs: builtins.list[BulkJob] = []
+        for item in shown:
+            try:
+                jobs.append(bulk_job_of(item))
+            except JournalDamaged as error:  # the others can be read
+                self._kernel.note_damage(item, error)
         has_more = len(items) > limit or page.cursor is not None
-        return BulkJobPage(jobs, jobs[-1].id if jobs and has_more else None)
+        return BulkJobPage(jobs, shown[-1]["SK"] if shown and has_more else None)
 
     async def cancel(self, id: str, *, tenant: str) -> BulkJob:
         """Cancel a job. Its server stops before its next page; cancelling it again does nothing.

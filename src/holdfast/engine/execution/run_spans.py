@@ -25,7 +25,8 @@ __all__ = ["AttemptSpan", "RunSpans", "agent_span", "spans_of"]
 # A label with the trace of the caller that started the run.
 _TRACEPARENT = "traceparent"
 _CONVERSATION = "gen_ai.conversation.id"
-# A run raises its epoch when it is claimed and when it is released.
+# A run raises its epoch when it is claimed and when it is released. It starts with 1, and may be
+# claimed from its start.
 _EPOCHS_PER_CLAIM = 2
 _SPANS: ContextVar[RunSpans | None] = ContextVar("holdfast_spans", default=None)
 
@@ -179,8 +180,8 @@ class RunSpans:
             ended_ns=self._began[0] + self._elapsed_ns(self._began),
             error="" if failure is None else failure.type,
             attributes=attributes,
-            links=(f"segment {before}",) if before >= 0 else (),
-            caller=head.labels.get(_TRACEPARENT, "") if before < 0 else "",
+            links=(f"segment {before}",) if before > 0 else (),
+            caller=head.labels.get(_TRACEPARENT, "") if before <= 0 else "",
         )
         self._emit([*pending, segment])
 
@@ -227,7 +228,10 @@ class AttemptSpan:
     def begin(cls, node: str, span: str, *, name: str, model: str) -> AttemptSpan | None:
         """Begin the span of an attempt; return None without telemetry."""
         spans = _SPANS.get()
-        return None if spans is None else cls(spans, node, span, name=name, model=model)
+        if spans is None:
+            return None
+        spans.emit_durable()  # those of earlier calls: a node may make many
+        return cls(spans, node, span, name=name, model=model)
 
     def leave(self) -> None:
         """Let the span around it be the current one again."""
@@ -259,7 +263,6 @@ class AttemptSpan:
             error=error,
             attributes=attributes,
         )
-        spans.emit_durable()  # a node may make many calls
 
 
 @contextmanager
