@@ -8,11 +8,24 @@ import msgspec
 from litestar.params import QueryParameter
 
 from holdfast.errors import Forbidden
-from holdfast.model.fleet import CostPage, FleetOverview, StalledPage, WorkerEntry
+from holdfast.model.fleet import CostPage, FleetOverview, GraphEntry, StalledPage, WorkerEntry
 from holdfast.model.json_form import JsonForm
-from holdfast.model.run import Status
 from holdfast.records.run_filter import RunFilter
 from holdfast.server.caller import ANY_TENANT, Requester, RequesterOf
+from holdfast.server.filter_parameters import (
+    CostMax,
+    CostMin,
+    GraphIs,
+    LabelIs,
+    NodeIs,
+    ReasonIs,
+    Since,
+    StatusIs,
+    Until,
+    UpdatedSince,
+    UpdatedUntil,
+    labels_of,
+)
 from holdfast.server.roles import includes
 from holdfast.server.routing import route
 
@@ -28,10 +41,22 @@ AllTenants = Annotated[
 ]
 
 
+class GraphList(JsonForm, frozen=True, kw_only=True):
+    """The graphs of the fleet."""
+
+    graphs: list[GraphEntry]
+
+
 class WorkerList(JsonForm, frozen=True, kw_only=True):
     """The workers of the fleet."""
 
     workers: list[WorkerEntry]
+
+
+@route("GET", "/v1/fleet/graphs", role="viewer", tag="fleet")
+async def list_published(requester: RequesterOf) -> GraphList:
+    """List every graph and version that any worker or server on the store has published."""
+    return GraphList(graphs=await requester.hf.fleet.graphs())
 
 
 @route("GET", "/v1/workers", role="operator", tag="fleet")
@@ -87,18 +112,38 @@ async def get_cost(
     by: Annotated[
         str, QueryParameter(description="graph, day, status or label:NAME.", max_length=100)
     ] = "graph",
-    graph: Annotated[str | None, QueryParameter(max_length=128)] = None,
-    status: Annotated[list[Status] | None, QueryParameter()] = None,
-    since: Annotated[str | None, QueryParameter(description="ISO 8601.", max_length=64)] = None,
-    until: Annotated[str | None, QueryParameter(description="ISO 8601.", max_length=64)] = None,
+    status: StatusIs = None,
+    graph: GraphIs = None,
+    label: LabelIs = None,
+    since: Since = None,
+    until: Until = None,
+    reason: ReasonIs = None,
+    node: NodeIs = None,
+    updated_since: UpdatedSince = None,
+    updated_until: UpdatedUntil = None,
+    cost_usd_min: CostMin = None,
+    cost_usd_max: CostMax = None,
     cursor: Cursor = None,
 ) -> CostPage:
     """Add up what runs cost, and say what the store cost this process.
 
     Only callers of every tenant see what the store cost: its figures are those of all tenants.
     """
+    found = RunFilter(
+        status,
+        graph=graph,
+        labels=labels_of(label or []),
+        since=since,
+        until=until,
+        reason=reason,
+        node=node,
+        updated_since=updated_since,
+        updated_until=updated_until,
+        cost_usd_min=cost_usd_min,
+        cost_usd_max=cost_usd_max,
+    )
     page = await requester.hf.fleet.cost(
-        RunFilter(status, graph=graph, since=since, until=until),
+        found,
         by=by,
         tenant=requester.tenant,
         cursor=cursor,
@@ -120,4 +165,4 @@ def _require_every_tenant(requester: Requester) -> None:
         raise Forbidden("this needs credentials for every tenant")
 
 
-FLEET = (list_workers, list_stuck, list_unserved, get_overview, get_cost)
+FLEET = (list_published, list_workers, list_stuck, list_unserved, get_overview, get_cost)

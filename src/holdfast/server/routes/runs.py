@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Annotated
 
-from litestar.params import QueryParameter
 from litestar.types import Scope
 from msgspec import structs
 
-from holdfast.errors import HoldfastError, InvalidQuery, Unsuccessful
-from holdfast.model.run import PAUSE_REASONS, RunPage, Status
+from holdfast.errors import HoldfastError, Unsuccessful
+from holdfast.model.run import RunPage
 from holdfast.model.service import StartedRun
 from holdfast.records.run_filter import RunFilter
 from holdfast.server.caller import Requester, RequesterOf
 from holdfast.server.encoding import JsonResponse
+from holdfast.server.filter_parameters import (
+    CostMax,
+    CostMin,
+    GraphIs,
+    LabelIs,
+    NodeIs,
+    ReasonIs,
+    Since,
+    StatusIs,
+    Until,
+    UpdatedSince,
+    UpdatedUntil,
+    labels_of,
+)
 from holdfast.server.long_polls import preferred_seconds, wait_for_result
 from holdfast.server.parameters import (
     Cursor,
@@ -29,46 +41,6 @@ from holdfast.server.routing import route
 from holdfast.server.services import Services, ServicesOf
 
 __all__ = ["RUNS"]
-
-_TIME = "2026-11-01T09:30:00Z"
-_StatusIs = Annotated[
-    list[Status] | None,
-    QueryParameter(max_items=10, description="Statuses of which a run has one."),
-]
-_GraphIs = Annotated[str | None, QueryParameter(max_length=128, description="The graph's name.")]
-_Label = Annotated[
-    list[str] | None,
-    QueryParameter(max_items=10, description="Labels that a run has, each as name=value."),
-]
-_ReasonIs = Annotated[
-    str | None,
-    QueryParameter(
-        max_length=64,
-        pattern=f"^({'|'.join(PAUSE_REASONS)})$",
-        description="Why the run is paused.",
-    ),
-]
-_NodeIs = Annotated[
-    str | None, QueryParameter(max_length=1024, description="The node at which the run is.")
-]
-_Since = Annotated[
-    str | None, QueryParameter(max_length=64, description=f"Started then or later: {_TIME}.")
-]
-_Until = Annotated[
-    str | None, QueryParameter(max_length=64, description=f"Started before: {_TIME}.")
-]
-_UpdatedSince = Annotated[
-    str | None, QueryParameter(max_length=64, description=f"Last written then or later: {_TIME}.")
-]
-_UpdatedUntil = Annotated[
-    str | None, QueryParameter(max_length=64, description=f"Last written before: {_TIME}.")
-]
-_CostMin = Annotated[
-    float | None, QueryParameter(ge=0, description="Its calls cost at least so many dollars.")
-]
-_CostMax = Annotated[
-    float | None, QueryParameter(ge=0, description="Its calls cost at most so many dollars.")
-]
 
 
 @route(
@@ -151,17 +123,17 @@ async def _after_wait(
 @route("GET", "/v1/runs", role="viewer", tag="runs", etag=True)
 async def list_runs(
     requester: RequesterOf,
-    status: _StatusIs = None,
-    graph: _GraphIs = None,
-    label: _Label = None,
-    since: _Since = None,
-    until: _Until = None,
-    reason: _ReasonIs = None,
-    node: _NodeIs = None,
-    updated_since: _UpdatedSince = None,
-    updated_until: _UpdatedUntil = None,
-    cost_usd_min: _CostMin = None,
-    cost_usd_max: _CostMax = None,
+    status: StatusIs = None,
+    graph: GraphIs = None,
+    label: LabelIs = None,
+    since: Since = None,
+    until: Until = None,
+    reason: ReasonIs = None,
+    node: NodeIs = None,
+    updated_since: UpdatedSince = None,
+    updated_until: UpdatedUntil = None,
+    cost_usd_min: CostMin = None,
+    cost_usd_max: CostMax = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> RunPage:
@@ -172,7 +144,7 @@ async def list_runs(
     found = RunFilter(
         status,
         graph=graph,
-        labels=_labels_of(label or []),
+        labels=labels_of(label or []),
         since=since,
         until=until,
         reason=reason,
@@ -183,23 +155,6 @@ async def list_runs(
         cost_usd_max=cost_usd_max,
     )
     return await requester.hf.list(found, tenant=requester.tenant, limit=limit, cursor=cursor)
-
-
-def _labels_of(given: list[str]) -> dict[str, str] | None:
-    """Return labels that are written as ``name=value``.
-
-    Raises:
-        InvalidQuery: one is not, or two of them have one name.
-    """
-    labels: dict[str, str] = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not equals or name in labels:
-            raise InvalidQuery(
-                f"label must be name=value, with each name once, got {text!r:.80}", field="label"
-            )
-        labels[name] = value
-    return labels or None
 
 
 RUNS = (start_run, list_runs)
