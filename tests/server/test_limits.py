@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -130,6 +131,15 @@ def test_the_depth_is_that_of_the_decoded_value(value: Any, limit: int) -> None:
 )
 def test_looking_for_depth_is_linear(body: bytes) -> None:
     is_too_deep(body, 64)  # a quadratic search would take hours
+
+
+@pytest.mark.parametrize(
+    "body", [b"[" * 2_000_000 + b"]" * 2_000_000, (b"[" * 900 + b"]" * 900) * 1_000]
+)
+def test_looking_for_depth_takes_no_longer_with_a_larger_limit(body: bytes) -> None:
+    began = time.process_time()
+    is_too_deep(body, 1_000)
+    assert time.process_time() - began < 2  # to remove one level after the other took 20
 
 
 async def test_long_urls_and_many_headers_are_refused(http: httpx.AsyncClient) -> None:
