@@ -161,12 +161,13 @@ class Kernel:
     def adopt_settings(self, loaded: Settings) -> Settings:
         """Use these settings from now on, unless newer ones are known; return the newer ones."""
         known = self._settings
-        if known is None or known.shards <= loaded.shards:
-            if known is not None and known.webhooks and not loaded.webhooks:
-                # The read was late: no process takes the note back.
-                loaded = msgspec.structs.replace(loaded, webhooks=True)
-            self._settings, self._settings_checked_at = loaded, self.clock.monotonic()
-        return self._settings
+        if known is not None and known.shards > loaded.shards:
+            return known
+        if known is not None and known.webhooks and not loaded.webhooks:
+            # The read was late: no process takes the note back.
+            loaded = msgspec.structs.replace(loaded, webhooks=True)
+        self._settings, self._settings_checked_at = loaded, self.clock.monotonic()
+        return loaded
 
     async def _load_or_create_settings(self) -> Settings:
         item = await self.settings_table.get(SETTINGS)
