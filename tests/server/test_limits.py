@@ -238,6 +238,13 @@ async def test_a_server_does_not_name_its_software(port: int) -> None:
         {"body_seconds": float("nan")},
         {"header_seconds": -1},
         {"headers_max": 1.5},
+        {"heartbeat_seconds": 0},
+        {"list_poll_seconds": float("inf")},
+        {"followers_max": 0},
+        {"stream_messages_max": 0},
+        {"metrics_token": ""},
+        {"metrics_token": "two words"},
+        {"metrics_token": b"bytes"},
     ],
 )
 def test_wrong_options_are_refused(wrong: dict[str, Any]) -> None:
