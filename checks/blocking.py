@@ -146,7 +146,7 @@ def counts(self) -> Counter[str]:
         inner="_callbacks",
         details="",
         # A server sets the address, and it has the async API.
-        methods=frozenset({"accept", "public_url", "rotate_keys"}),
+        methods=frozenset({"accept", "check", "public_url", "rotate_keys"}),
     ),
     Twin(
         name="Webhooks",

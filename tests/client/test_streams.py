@@ -22,6 +22,7 @@ from holdfast.errors import (
     InvalidResponse,
     RunNotFound,
     ServerUnavailable,
+    TooManyRequests,
     Unauthenticated,
 )
 from tests.client.graphs import Order, orders
@@ -266,3 +267,40 @@ async def test_a_snapshot_comes_after_each_connect() -> None:
     async with Client("http://server", transport=script) as client:
         kinds = [entry.kind async for entry in client.run("a").events(ephemeral=True)]
     assert kinds == ["snapshot", "started", EVENT.kind, "snapshot", "ended"]
+
+
+ROW = frame("snapshot", None, json.dumps(RUN.as_dict()))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        stream(ROW, frame("end", None, '{"reason": "error", "code": "internal"}')),
+        stream(ROW, frame("end", None, '{"reason": "error", "code": "store_unavailable"}')),
+        lambda request: httpx.Response(429, headers={"Retry-After": "1"}),
+    ],
+    ids=["internal", "store", "rate"],
+)
+async def test_a_stream_that_fails_again_and_again_is_given_up_after_the_time_limit(
+    answer: Callable[[httpx.Request], httpx.Response],
+) -> None:
+    clock, script = ManualClock(), Script(stream(entry(1)), *[answer] * 1000)
+    following = asyncio.ensure_future(cursors_of(script, clock=clock))
+    for _ in range(2000):
+        await asyncio.wait({following}, timeout=0.001)
+        clock.advance(0.05)
+        if following.done():
+            break
+    with pytest.raises((ServerUnavailable, TooManyRequests)):
+        await asyncio.wait_for(following, 0)
+    assert len(script.seen) < 15
+
+
+async def test_a_connection_that_is_cut_after_its_snapshot_is_opened_less_often() -> None:
+    clock, script = ManualClock(), Script(*[stream(ROW, httpx.ReadError("cut"))] * 1000)
+    following = asyncio.ensure_future(cursors_of(script, clock=clock))
+    for _ in range(600):  # a minute
+        await asyncio.wait({following}, timeout=0.001)
+        clock.advance(0.1)
+    following.cancel()
+    assert 8 < len(script.seen) < 40

@@ -397,3 +397,19 @@ async def test_another_process_learns_of_a_new_key(tmp_path: Path, clock: Manual
             assert two.meter.report().by_purpose()["settings"].reads == before
             clock.advance(1)
             assert (await http.post(f"/v1/callbacks/{newest}")).status_code == 410
+
+
+async def test_the_body_of_a_forged_address_is_not_read(hf: Holdfast) -> None:
+    """Anyone may post to the route."""
+    read: list[str] = []
+
+    async def body() -> AsyncIterator[bytes]:
+        read.append("some")
+        yield b"[" * 1_000_000
+
+    transport = httpx.ASGITransport(asgi(hf, [], worker=False))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        for token in ("abc", "a.b.c", "%00", "x" * 2000):
+            answer = await client.post(f"/v1/callbacks/{token}", content=body())
+            assert answer.status_code == 404
+    assert read == []

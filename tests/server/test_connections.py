@@ -6,15 +6,18 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, get_args
 
 import httpx
 import pytest
+from litestar.params import HeaderParameter
 
 from holdfast import Holdfast
 from holdfast.server import ServerOptions, asgi
 from holdfast.server.binding import listening_socket
 from holdfast.server.process import listen, loop_factory
+from holdfast.server.routes import HANDLERS
+from holdfast.server.routing import described_routes
 from tests.server.graphs import GRAPHS, Order, orders
 
 TOKEN = "secret-token"
@@ -115,3 +118,25 @@ def test_the_loop_of_a_server_leaves_logs_as_they_are() -> None:
     logging.getLogger("uvicorn").handlers.clear()
     loop_factory()
     assert logging.getLogger("uvicorn").handlers == []
+
+
+async def test_a_page_may_send_every_header_that_a_route_reads(hf: Holdfast) -> None:
+    """A page that follows a stream with a key uses fetch, and sends Last-Event-ID itself."""
+    page = "https://app.example.com"
+    read = {
+        name
+        for described in described_routes(HANDLERS)
+        for name, (hint, _) in described.parameters.items()
+        if any(isinstance(each, HeaderParameter) for each in get_args(hint)[1:])
+    }
+    app = asgi(hf, GRAPHS, options=ServerOptions(authentication=True, cors_origins=(page,)))
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        asked = {
+            "Origin": page,
+            "Access-Control-Request-Method": "GET",
+            "Access-Control-Request-Headers": ", ".join([*read, "Authorization", "If-None-Match"]),
+        }
+        answer = await client.options("/v1/runs", headers=asked)
+    assert read >= {"Idempotency-Key", "Last-Event-ID", "Prefer"}
+    assert (answer.status_code, answer.text) == (204, "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -132,6 +133,15 @@ def test_looking_for_depth_is_linear(body: bytes) -> None:
     is_too_deep(body, 64)  # a quadratic search would take hours
 
 
+@pytest.mark.parametrize(
+    "body", [b"[" * 2_000_000 + b"]" * 2_000_000, (b"[" * 900 + b"]" * 900) * 1_000]
+)
+def test_looking_for_depth_takes_no_longer_with_a_larger_limit(body: bytes) -> None:
+    began = time.process_time()
+    is_too_deep(body, 1_000)
+    assert time.process_time() - began < 2  # to remove one level after the other took 20
+
+
 async def test_long_urls_and_many_headers_are_refused(http: httpx.AsyncClient) -> None:
     assert (await http.get("/v1/runs?" + "x" * 600)).status_code == 414
     assert (await http.get("/v1/" + "x" * 600)).status_code == 414
@@ -228,6 +238,13 @@ async def test_a_server_does_not_name_its_software(port: int) -> None:
         {"body_seconds": float("nan")},
         {"header_seconds": -1},
         {"headers_max": 1.5},
+        {"heartbeat_seconds": 0},
+        {"list_poll_seconds": float("inf")},
+        {"followers_max": 0},
+        {"stream_messages_max": 0},
+        {"metrics_token": ""},
+        {"metrics_token": "two words"},
+        {"metrics_token": b"bytes"},
     ],
 )
 def test_wrong_options_are_refused(wrong: dict[str, Any]) -> None:

@@ -276,9 +276,16 @@ def test_its_options_say_who_may_ask_and_how_much(
         (["--auth", "--jwt-secret-file", "nowhere"], "nowhere cannot be read"),
         (["--cors", "*"], "cors_origins must be exact origins"),
         (["--rate", "0"], "'--rate'"),
+        (["--rate", "inf"], "per_second must be a positive number"),
+        (["--metrics-token-file", "{empty}"], "metrics_token must be one word"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(url: str, options: list[str], told: str) -> None:
-    done = CliRunner().invoke(main, ["serve", GRAPHS, "--url", url, *options])
+def test_options_that_do_not_fit_are_refused(
+    url: str, tmp_path: Path, options: list[str], told: str
+) -> None:
+    empty = tmp_path / "empty"
+    empty.write_text("\n")
+    given = [option.format(empty=empty) for option in options]
+    done = CliRunner().invoke(main, ["serve", GRAPHS, "--url", url, *given])
     assert done.exit_code in (1, 2)
     assert told in " ".join(done.output.split())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from math import isfinite
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -190,7 +191,7 @@ def _tokens(**given: Any) -> dict[str, Any]:
 def _rates(**given: float | None) -> dict[str, Any]:
     """Return rates; a burst may be twice as many as a second's."""
     return {
-        name: _import_options().Rate(number, max(1, round(2 * number)))
+        name: _import_options().Rate(number, max(1, round(2 * number)) if isfinite(number) else 1)
         for name, number in given.items()
         if number is not None
     }

@@ -14,6 +14,7 @@ from holdfast.errors import (
     InvalidResponse,
     RunNotFound,
     ServerUnavailable,
+    TooManyRequests,
     Unauthenticated,
 )
 from holdfast.errors.registry import error_class
@@ -25,6 +26,8 @@ HEARTBEAT_SECONDS = 15.0
 _SILENT_BEATS = 2.5
 # Heartbeats, and kinds of a newer server, are not for callers.
 _KINDS = frozenset({"snapshot", "event", "text", "ephemeral"})
+# Each connection begins with it, also one that then fails: it is no progress.
+_FIRST = "snapshot"
 # The server tells where to resume, and goes on elsewhere or soon again.
 _RESUMED = frozenset({"shutdown", "too_slow", "error"})
 
@@ -76,7 +79,9 @@ async def follow(
                 async for chunk in response.aiter_bytes():
                     for message in parser.feed(chunk):
                         if place.take(message):
-                            backoff.reset()
+                            if message.name != _FIRST:
+                                place.note_progress()
+                                backoff.reset()
                             yield ReceivedMessage(message.name, _decoded(message))
                         if place.end is not None:
                             break
@@ -87,7 +92,7 @@ async def follow(
         if (end := place.ending(run)) is not None:
             yield ReceivedMessage("end", end)
             return
-        if was_open:
+        if was_open and not place.fails_again:
             backoff.renew()
         await _wait(backoff, place)
 
@@ -100,6 +105,13 @@ class _Place:
         self.end: dict[str, Any] | None = None
         self.failed: HoldfastError | None = None
         self.retry_seconds: float | None = None
+        self.fails_again = False
+        """Whether the server ended this connection and the one before with an error."""
+        self._has_failed = False
+
+    def note_progress(self) -> None:
+        """Forget that earlier connections failed."""
+        self._has_failed = False
 
     def take(self, message: ServerSentEvent) -> bool:
         """Note a message; return whether it is one for the caller."""
@@ -123,6 +135,8 @@ class _Place:
             HoldfastError: the server refused the stream.
         """
         end, self.end = self.end, None
+        has_failed = end is not None and end.get("reason") == "error"
+        self.fails_again, self._has_failed = has_failed and self._has_failed, has_failed
         if self.failed is not None and not self.failed.retryable:
             raise self.failed
         if end is None:
@@ -142,6 +156,8 @@ class _Place:
 async def _wait(backoff: Backoff, place: _Place) -> None:
     failed, place.failed = place.failed, None
     at_least, place.retry_seconds = place.retry_seconds, None
+    if isinstance(failed, TooManyRequests):
+        at_least = max(at_least or 0.0, failed.retry_after_seconds)
     if not await backoff.wait(at_least):
         raise failed or ServerUnavailable("the server ends the stream again and again")
 

@@ -37,6 +37,19 @@ from holdfast.server.streams.sockets import note_socket_error
 
 __all__ = ["ServerApp", "asgi"]
 
+# What a page of another origin may send, besides what browsers send in any case.
+_REQUEST_HEADERS = (
+    "Authorization",
+    "Content-Type",
+    "Holdfast-Tenant",
+    "Idempotency-Key",
+    "If-None-Match",
+    "Last-Event-ID",
+    "Prefer",
+    "Traceparent",
+    "X-Request-Id",
+)
+
 
 def asgi(
     hf: Holdfast,
@@ -159,6 +172,6 @@ def _cors(options: ServerOptions) -> CORSConfig | None:
     return CORSConfig(
         allow_origins=list(options.cors_origins),
         allow_credentials=False,
-        allow_headers=["Authorization", "Content-Type", "Holdfast-Tenant", "Idempotency-Key"],
-        expose_headers=["ETag", "Location", "Retry-After"],
+        allow_headers=list(_REQUEST_HEADERS),
+        expose_headers=["ETag", "Location", "Retry-After", "X-Request-Id"],
     )

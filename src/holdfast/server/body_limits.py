@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections.abc import Awaitable, Callable, MutableMapping
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 from litestar.exceptions import ClientException, HTTPException
@@ -17,6 +19,7 @@ __all__ = ["LimitedReceive", "Message", "is_too_deep"]
 Message: TypeAlias = MutableMapping[str, Any]
 
 _ONE_KIND = bytes.maketrans(b"{}", b"[]")
+_STEPS = bytes.maketrans(b"[]", b"\x01\xff")
 _NEITHER_BRACKETS_NOR_QUOTES = bytes(byte for byte in range(256) if byte not in b'[]{}"')
 
 
@@ -107,9 +110,6 @@ def is_too_deep(body: bytes, depth_max: int) -> bool:
     marks = body.translate(_ONE_KIND, _NEITHER_BRACKETS_NOR_QUOTES).replace(b'""', b"")
     # Every second part is inside quotes. Two quotes side by side divide nothing.
     brackets = b"".join(marks.split(b'"')[::2])
-    for _ in range(depth_max):  # each round takes the innermost pairs away
-        size = len(brackets)
-        brackets = brackets.replace(b"[]", b"")
-        if len(brackets) == size:
-            break
-    return bool(brackets)
+    # An opening one is 1 and a closing one is -1, so the sum up to a place is the depth there.
+    steps = array("b", brackets.translate(_STEPS))
+    return max(accumulate(steps), default=0) > depth_max

@@ -25,7 +25,11 @@ _COUNTS = (
     "url_bytes_max",
     "header_bytes_max",
     "headers_max",
+    "stream_messages_max",
+    "stream_bytes_max",
+    "followers_max",
 )
+_SECONDS = ("body_seconds", "header_seconds", "heartbeat_seconds", "list_poll_seconds")
 
 
 def _check_jwks_url(url: str) -> None:
@@ -42,6 +46,16 @@ def _check_origin(origin: str) -> None:
     parts = urlsplit(origin)
     if parts.scheme not in ("http", "https") or origin != f"{parts.scheme}://{parts.netloc}":
         raise _invalid("cors_origins", "exact origins such as 'https://app.example.com'", origin)
+
+
+def _check_token(token: object) -> None:
+    # Not quoted: it is a secret.
+    if not isinstance(token, str) or not token.isascii() or not token.isprintable():
+        raise InvalidRequest("metrics_token must be text in ASCII", field="metrics_token")
+    if not token or " " in token:
+        raise InvalidRequest(
+            "metrics_token must be one word: a header cannot carry another", field="metrics_token"
+        )
 
 
 def _is_number(value: object) -> bool:
@@ -191,11 +205,13 @@ class ServerOptions:
                 raise _invalid(name, "a tuple of strings", parts)
         for origin in self.cors_origins:
             _check_origin(origin)
+        if self.metrics_token is not None:
+            _check_token(self.metrics_token)
         for name in _COUNTS:
             count: Any = getattr(self, name)
             if type(count) is not int or count < 1:
                 raise _invalid(name, "an integer of at least 1", count)
-        for name in ("body_seconds", "header_seconds"):
+        for name in _SECONDS:
             seconds: Any = getattr(self, name)
             if not (_is_number(seconds) and seconds > 0):
                 raise _invalid(name, "a positive number", seconds)

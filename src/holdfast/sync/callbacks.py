@@ -25,6 +25,15 @@ class Callbacks:
         """The address under which other systems reach the server; None if it is not known."""
         return self._callbacks.public_url
 
+    def check(self, token: str) -> None:
+        """Check a token, before the body of its request is read.
+
+        Raises:
+            CallbackInvalid: the token is not one of this store.
+            CallbackExpired: the token has expired.
+        """
+        self._portal.call(self._callbacks.check, token)
+
     def accept(self, token: str, payload: Any, *, key: str | None = None) -> SignalReceipt:
         """Send the payload as the signal for which a token was made.
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.kernel.kernel import Kernel
-from holdfast.engine.runs.callbacks import accept_callback
+from holdfast.engine.runs.callbacks import accept_callback, open_callback
 from holdfast.engine.runs.local_workers import LocalWorkers
 from holdfast.engine.runs.signing import rotate_signing_keys
 from holdfast.errors import CallbackInvalid, InvalidInput, InvalidRequest
@@ -39,6 +39,17 @@ class Callbacks:
             InvalidRequest: it is no http or https address.
         """
         self._kernel.public_url = validated_public_url(url)
+
+    async def check(self, token: str) -> None:
+        """Check a token, before the body of its request is read.
+
+        Raises:
+            CallbackInvalid: the token is not one of this store.
+            CallbackExpired: the token has expired.
+        """
+        if not isinstance(token, str):
+            raise CallbackInvalid
+        await open_callback(self._kernel, token)
 
     async def accept(self, token: str, payload: Any, *, key: str | None = None) -> SignalReceipt:
         """Send the payload as the signal for which a token was made.

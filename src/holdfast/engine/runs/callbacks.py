@@ -15,7 +15,7 @@ from holdfast.records.head import Head
 from holdfast.records.keys import RunKey
 from holdfast.records.signing_keys import TOKEN_LIFETIME_MS_MAX
 
-__all__ = ["accept_callback", "sign_callback"]
+__all__ = ["accept_callback", "open_callback", "sign_callback"]
 
 _PURPOSE = "callback"
 _CLAIMS = 5
@@ -33,6 +33,21 @@ async def sign_callback(kernel: Kernel, head: Head, signal: str, span_ms: int | 
     return await sign_token(kernel, _PURPOSE, claims, expires_ms=expires_ms)
 
 
+async def open_callback(kernel: Kernel, token: str) -> tuple[str, ...]:
+    """Return what a token says: tenant, id and generation of its run, signal and nonce.
+
+    Raises:
+        CallbackInvalid: the token is not one of this store.
+        CallbackExpired: the token has expired.
+    """
+    opened = await open_token(kernel, _PURPOSE, token)
+    if opened is None or len(opened.claims) != _CLAIMS:
+        raise CallbackInvalid
+    if kernel.clock.now_ms() >= opened.expires_ms:
+        raise CallbackExpired
+    return tuple(opened.claims)
+
+
 async def accept_callback(
     kernel: Kernel, workers: LocalWorkers, token: str, payload: Any, *, key: bytes
 ) -> SignalReceipt:
@@ -45,12 +60,7 @@ async def accept_callback(
         SignalMisfit, UnknownSignal: the payload does not fit the signal.
         PayloadTooLarge, InvalidInput, InboxFull, RunClosing: as in `RunHandle.signal`.
     """
-    opened = await open_token(kernel, _PURPOSE, token)
-    if opened is None or len(opened.claims) != _CLAIMS:
-        raise CallbackInvalid
-    if kernel.clock.now_ms() >= opened.expires_ms:
-        raise CallbackExpired
-    tenant, id, generation, signal, nonce = opened.claims
+    tenant, id, generation, signal, nonce = await open_callback(kernel, token)
     # With the nonce: two addresses are two signals, even with equal bodies.
     digest = hashlib.sha256(nonce.encode() + b"\0" + key).hexdigest()[:32]
     try:

@@ -54,6 +54,7 @@ async def accept_callback(
     count once.
     """
     services.callback_rates.admit(hashlib.sha256(token.encode()).hexdigest())
+    await services.hf.callbacks.check(token)  # who has no token must not make the server read
     payload = _payload(_content_type(request), await request.body())
     key = next((request.headers[name] for name in _KEY_HEADERS if name in request.headers), None)
     receipt = await services.hf.callbacks.accept(token, payload, key=key or None)
