@@ -22,7 +22,6 @@ from holdfast.network.addresses import AllowList
 from holdfast.server.caller import Requester
 from holdfast.server.encoding import JsonResponse
 from holdfast.server.gate import Gate
-from holdfast.server.head_requests import HeadRequest
 from holdfast.server.openapi import api_description
 from holdfast.server.options import ServerOptions
 from holdfast.server.problems import problem_of
@@ -70,8 +69,7 @@ class ServerApp:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["method"] == "HEAD":
-            head = HeadRequest(receive, send)
-            scope, receive, send = {**scope, "method": "GET"}, head.receive, head.send
+            scope, send = {**scope, "method": "GET"}, _headers_only(send)
         if scope["type"] == "websocket":
             send = HandshakeRefusals(scope, send)
         scope[OPENED] = []  # shared by copies of the scope
@@ -141,6 +139,20 @@ def _litestar(services: Services, run: Any) -> Litestar:
         request_max_body_size=services.options.body_bytes_max,
         response_class=JsonResponse,
     )
+
+
+def _headers_only(send: Any) -> Any:
+    """Return a sender for HEAD: the response, also of a stream, ends with its headers.
+
+    The server then says that the client is gone, which ends a stream.
+    """
+
+    async def send_headers(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            await send(message)
+            await send({"type": "http.response.body", "body": b""})
+
+    return send_headers
 
 
 def _cors(options: ServerOptions) -> CORSConfig | None:
