@@ -133,8 +133,10 @@ def counts(self) -> Counter[str]:
             package="holdfast.client",
         )
         for name, file in (
+            ("RemoteBulkJobs", "bulk_jobs.py"),
             ("RemoteFleet", "fleet.py"),
             ("RemoteKeys", "keys.py"),
+            ("RemoteQuotaLevels", "quotas.py"),
             ("RemoteWebhooks", "webhooks.py"),
         )
     ),

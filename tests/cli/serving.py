@@ -13,7 +13,7 @@ import uvicorn
 
 from holdfast import Holdfast
 from holdfast.cli.targets import load_graphs
-from tests.client.stub import StubServer
+from holdfast.server import asgi
 
 _SECONDS_MAX = 30
 
@@ -30,12 +30,8 @@ def serving(folder: Path) -> Iterator[str]:
 
     async def serve() -> None:
         async with Holdfast(f"sqlite:///{folder}/runs.db") as hf:
-            config = uvicorn.Config(
-                StubServer(hf, graphs),  # type: ignore[arg-type]
-                log_config=None,
-                lifespan="off",
-                timeout_graceful_shutdown=1,
-            )
+            app = asgi(hf, graphs, worker=False)
+            config = uvicorn.Config(app, log_config=None, timeout_graceful_shutdown=1)
             server = uvicorn.Server(config)
             servers.append(server)
             started.set()

@@ -10,8 +10,9 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.client import Client
+from holdfast.server import asgi
 from tests.client.graphs import GRAPHS
-from tests.client.stub import StubServer
+from tests.client.wire import Wire
 
 
 @pytest.fixture
@@ -21,14 +22,14 @@ async def hf(tmp_path: Path) -> AsyncIterator[Holdfast]:
 
 
 @pytest.fixture
-async def server(hf: Holdfast) -> AsyncIterator[StubServer]:
-    app = StubServer(hf, GRAPHS)
+async def wire(hf: Holdfast) -> AsyncIterator[Wire]:
+    """The way to a server with a worker and without authentication."""
+    app = asgi(hf, GRAPHS)
     async with app.lifespan():
-        yield app
+        yield Wire(httpx.ASGITransport(app))
 
 
 @pytest.fixture
-async def client(server: StubServer) -> AsyncIterator[Client]:
-    transport = httpx.ASGITransport(server)
-    async with Client("http://server", transport=transport, timeout=5) as opened:
+async def client(wire: Wire) -> AsyncIterator[Client]:
+    async with Client("http://localhost", transport=wire, timeout=30) as opened:
         yield opened

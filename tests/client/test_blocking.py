@@ -38,7 +38,7 @@ def test_the_blocking_client_has_the_same_verbs(folder: Path) -> None:  # noqa: 
         assert followed == run.history().entries
         assert [each.id for each in client.list(RunFilter("finished")).runs] == ["a"]
         assert list(client.cancel_all(RunFilter("waiting")))[-1].seen == 0
-        assert {each["name"] for each in client.fleet.graphs()} >= {"asking", "counting"}
+        assert {each.name for each in client.fleet.graphs()} >= {"asking", "counting"}
         with pytest.raises(RunNotFound):
             client.run("b").get()
         with pytest.raises(InvalidQuery):

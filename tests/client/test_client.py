@@ -24,7 +24,7 @@ from holdfast.errors import (
     UnknownGraph,
 )
 from tests.client.graphs import APPROVED, Mood, Order, Receipt, failing, greeting, orders, paying
-from tests.client.stub import StubServer
+from tests.client.wire import Wire
 
 AT = datetime(2026, 11, 17, 9, 30, tzinfo=UTC)
 
@@ -124,9 +124,7 @@ async def test_errors_are_those_of_the_library(client: Client) -> None:
         await run.until("finished", timeout=5)
 
 
-async def test_arguments_are_checked_before_anything_is_sent(
-    client: Client, server: StubServer
-) -> None:
+async def test_arguments_are_checked_before_anything_is_sent(client: Client, wire: Wire) -> None:
     wrong: list[tuple[type[HoldfastError], object]] = [
         (InvalidInput, lambda: client.start(orders, {"item": 7})),
         (InvalidInput, lambda: client.start("orders", {"item": object()})),
@@ -147,7 +145,7 @@ async def test_arguments_are_checked_before_anything_is_sent(
     for id in ("", ".", "..", "a/b", "a\r\nb", "%2e", "a" * 200):
         with pytest.raises(InvalidName):
             client.run(id)
-    assert server.requests == []
+    assert wire.paths == []
 
 
 async def test_a_late_result_says_what_the_run_waits_for(client: Client) -> None:
@@ -197,10 +195,6 @@ async def test_bulk_actions_report_progress(client: Client) -> None:
 
 async def test_nothing_is_ambiguous(client: Client) -> None:
     assert [call async for call in client.ambiguous()] == []
-
-
-async def test_the_graphs_are_listed(client: Client) -> None:
-    assert {graph["name"] for graph in await client.fleet.graphs()} >= {"orders", "paying"}
 
 
 def test_a_blocking_with_says_what_to_write() -> None:

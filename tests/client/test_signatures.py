@@ -12,26 +12,53 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, RunHandle
-from holdfast.client import Client, RemoteRun
+from holdfast.access.api_keys import ApiKeys
+from holdfast.client import (
+    Client,
+    RemoteBulkJobs,
+    RemoteFleet,
+    RemoteKeys,
+    RemoteQuotaLevels,
+    RemoteRun,
+    RemoteWebhooks,
+)
+from holdfast.client import sync as blocking
+from holdfast.engine.client.bulk_jobs import BulkJobs
+from holdfast.engine.client.quota_levels import QuotaLevels
+from holdfast.fleet.fleet import Fleet
+from holdfast.webhooks.webhooks import Webhooks
 
 # What needs the store itself, or a worker.
 ONLY_ON_A_STORE = {
-    "create", "grow_shards", "meter", "saved", "sweep_blobs", "worker",
-    "fleet", "keys", "webhooks", "bulk_jobs", "quota_levels",
+    "callbacks", "clock", "create", "grow_shards", "meter", "saved", "sweep_blobs", "worker",
 }  # fmt: skip
+# What else a store offers, what a client has for it, and which verbs only a store has.
+SERVICES: dict[str, tuple[type, type, set[str]]] = {
+    "bulk_jobs": (BulkJobs, RemoteBulkJobs, {"claim_due"}),
+    "fleet": (Fleet, RemoteFleet, {"ping", "probe_store", "publish"}),
+    "keys": (ApiKeys, RemoteKeys, {"verify"}),
+    "quota_levels": (QuotaLevels, RemoteQuotaLevels, set()),
+    "webhooks": (Webhooks, RemoteWebhooks, {"deliver"}),
+}
 # Arguments that only the server passes.
 INTERNAL = {"joined"}
 OTHER_TYPES = {"RunHandle": "RemoteRun"}
+VERBS = [
+    (service, name)
+    for service, (ours, _, only) in SERVICES.items()
+    for name in sorted(vars(ours))
+    if not name.startswith("_") and name not in only
+]
 
 
 def public(kind: type) -> set[str]:
-    return {name for name in vars(kind) if not name.startswith("_")}
+    return {name for each in kind.__mro__ for name in vars(each) if not name.startswith("_")}
 
 
 def signature(function: Callable[..., Any]) -> tuple[dict[str, Any], str]:
     found = inspect.signature(function)
     parameters = {name: each for name, each in found.parameters.items() if name not in INTERNAL}
-    returned = str(found.return_annotation)
+    returned = str(found.return_annotation).replace("builtins.", "")
     for ours, theirs in OTHER_TYPES.items():
         returned = returned.replace(ours, theirs)
     return parameters, returned
@@ -43,10 +70,28 @@ def test_a_verb_of_a_run_has_the_same_arguments(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", sorted(public(Holdfast) - ONLY_ON_A_STORE - {"tenant", "start", "ambiguous"})
+    "name", sorted(public(Holdfast) - ONLY_ON_A_STORE - {*SERVICES, "tenant", "start", "ambiguous"})
 )
 def test_a_verb_has_the_same_arguments(name: str) -> None:
     assert signature(getattr(Client, name)) == signature(getattr(Holdfast, name))
+
+
+@pytest.mark.parametrize(("service", "name"), VERBS)
+def test_a_verb_of_a_service_has_the_same_arguments(service: str, name: str) -> None:
+    on_a_store, on_a_server, _ = SERVICES[service]
+    theirs, returned = signature(getattr(on_a_store, name))
+    ours = signature(getattr(on_a_server, name))
+    if "tenant" in theirs and theirs["tenant"].default is inspect.Parameter.empty:
+        # Credentials belong to a tenant, so that a client need not name it.
+        theirs["tenant"] = theirs["tenant"].replace(annotation="str | None", default=None)
+    assert ours == (theirs, returned)
+
+
+def test_a_client_has_every_service_of_a_store() -> None:
+    assert set(SERVICES) <= public(Client)
+    assert public(Holdfast) - ONLY_ON_A_STORE <= public(Client) | set(SERVICES)
+    for _, theirs, _ in SERVICES.values():
+        assert public(getattr(blocking, theirs.__name__)) == public(theirs)
 
 
 def test_a_start_also_takes_a_name_and_is_always_durable() -> None:

@@ -25,7 +25,7 @@ from holdfast.errors import (
     Unauthenticated,
 )
 from tests.client.graphs import Order, orders
-from tests.client.stub import StubServer
+from tests.client.wire import Wire
 from tests.model.test_json_form import EVENT, RUN
 
 # --- the parser -----------------------------------------------------------------------------------
@@ -111,18 +111,18 @@ async def test_events_are_those_of_the_library(client: Client, hf: Holdfast) -> 
     assert followed == [entry async for entry in hf.run("o-1").events(follow=False)]
 
 
-async def test_a_stream_that_the_server_ends_goes_on_where_it_was(
-    client: Client, server: StubServer, hf: Holdfast
+async def test_a_stream_that_is_cut_goes_on_where_it_was(
+    client: Client, wire: Wire, hf: Holdfast
 ) -> None:
     run = await client.start(orders, Order("book"), id="o-1")
     await run.until("waiting", timeout=5)
     await run.signal("approved", True)
     await run.result(timeout=5)
-    server.cut_after = 1
+    wire.cut_after = b"event: event"
     assert [entry async for entry in run.events()] == [
         entry async for entry in hf.run("o-1").events(follow=False)
     ]
-    assert sum(path.endswith("/stream") for _, path in server.requests) == 2
+    assert sum(path.endswith("/stream") for path in wire.paths) == 2
 
 
 async def test_the_row_is_the_first_of_the_unrecorded_events(client: Client) -> None:

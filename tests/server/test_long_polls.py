@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import httpx
 import pytest
 
 from holdfast import Holdfast
+from holdfast.errors import StoreUnavailable
+from holdfast.handle import RunHandle
 from holdfast.server import asgi
 from holdfast.server.long_polls import preferred_seconds
 from tests.server.graphs import GRAPHS
@@ -83,3 +86,50 @@ async def test_a_shutdown_ends_the_wait(hf: Holdfast) -> None:
         app.services.readiness.shut_down()
         async with asyncio.timeout(10):
             assert (await starting).json()["result"] is None
+
+
+async def test_a_wait_is_as_long_as_the_caller_prefers(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await http.post("/v1/runs", json=ORDER)
+    waits: list[float] = []
+
+    async def wait(run: RunHandle[Any], **given: float) -> None:
+        waits.append(given["timeout"])
+        raise TimeoutError
+
+    monkeypatch.setattr(RunHandle, "result", wait)
+    asked = await http.get("/v1/runs/o-1/result", headers={"Prefer": "wait=1"})
+    assert (asked.status_code, waits) == (202, [1])
+
+
+async def test_a_result_that_exists_is_answered_during_a_shutdown(hf: Holdfast) -> None:
+    app = asgi(hf, GRAPHS)
+    async with (
+        app.lifespan(),
+        httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://localhost"
+        ) as client,
+    ):
+        await client.post("/v1/runs", json=ORDER)
+        await client.post("/v1/runs/o-1/signals", json={"name": "approved", "payload": True})
+        await hf.run("o-1").result(timeout=10)
+        app.services.readiness.shut_down()
+        for headers in ({}, {"Prefer": "wait=30"}):
+            asked = await client.get("/v1/runs/o-1/result", headers=headers)
+            assert (asked.status_code, asked.json()["result"]["approved"]) == (200, True)
+
+
+async def test_a_start_is_answered_also_if_the_store_fails_during_the_wait(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*given: Any, **named: Any) -> None:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(RunHandle, "result", fail)
+    started = await http.post("/v1/runs", json=ORDER, headers={"Prefer": "wait=1"})
+    assert (started.status_code, started.json()["id"], started.json()["status"]) == (
+        201,
+        "o-1",
+        None,
+    )

@@ -3,11 +3,22 @@
 `Client` is for coroutines; `holdfast.client.sync` has the same for programs without an event loop.
 """
 
+from holdfast.client.bulk_jobs import RemoteBulkJobs
 from holdfast.client.client import Client
 from holdfast.client.connection import Token
 from holdfast.client.fleet import RemoteFleet
 from holdfast.client.keys import RemoteKeys
+from holdfast.client.quotas import RemoteQuotaLevels
 from holdfast.client.run import RemoteRun
 from holdfast.client.webhooks import RemoteWebhooks
 
-__all__ = ["Client", "RemoteFleet", "RemoteKeys", "RemoteRun", "RemoteWebhooks", "Token"]
+__all__ = [
+    "Client",
+    "RemoteBulkJobs",
+    "RemoteFleet",
+    "RemoteKeys",
+    "RemoteQuotaLevels",
+    "RemoteRun",
+    "RemoteWebhooks",
+    "Token",
+]

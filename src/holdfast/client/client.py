@@ -18,9 +18,11 @@ from holdfast.client.arguments import (
     seconds_of_duration,
     time_text,
 )
+from holdfast.client.bulk_jobs import RemoteBulkJobs
 from holdfast.client.connection import ServerConnection, Token
 from holdfast.client.fleet import RemoteFleet
 from holdfast.client.keys import RemoteKeys
+from holdfast.client.quotas import RemoteQuotaLevels
 from holdfast.client.reading import member_of, page_of, read
 from holdfast.client.run import RemoteRun
 from holdfast.client.webhooks import RemoteWebhooks
@@ -44,6 +46,7 @@ from holdfast.model.names import validated_labels, validated_name, validated_ten
 from holdfast.model.program import Program, ResultT
 from holdfast.model.progress import BulkProgress
 from holdfast.model.run import AmbiguousCall, OnBusy, RunPage, SessionQueueEntry
+from holdfast.model.service import BulkJob
 from holdfast.records.run_filter import RunFilter
 
 __all__ = ["Client"]
@@ -103,18 +106,28 @@ class Client:
 
     @property
     def fleet(self) -> RemoteFleet:
-        """The graphs and workers of the server, and the runs that need attention."""
+        """What runs where, what makes no progress, and what it costs."""
         return RemoteFleet(self._connection)
 
     @property
     def keys(self) -> RemoteKeys:
-        """The API keys of the server."""
+        """The API keys, with which callers use the server."""
         return RemoteKeys(self._connection)
 
     @property
     def webhooks(self) -> RemoteWebhooks:
-        """The webhooks that the server calls."""
+        """The webhooks: events of runs that the server posts to other systems."""
         return RemoteWebhooks(self._connection)
+
+    @property
+    def bulk_jobs(self) -> RemoteBulkJobs:
+        """The bulk actions that servers carry out."""
+        return RemoteBulkJobs(self._connection)
+
+    @property
+    def quota_levels(self) -> RemoteQuotaLevels:
+        """How much of the quotas of the server is used."""
+        return RemoteQuotaLevels(self._connection)
 
     # --- runs -------------------------------------------------------------------------------------
 
@@ -230,10 +243,6 @@ class Client:
     def ambiguous(self, *, tenant: str | None = None) -> AsyncGenerator[AmbiguousCall, None]:
         """Yield the at-most-once calls that may have been made, until `RemoteRun.resolve`."""
         return self._all_of(AmbiguousCall, "ambiguous", "calls", tenant=tenant)
-
-    async def quotas(self) -> builtins.list[dict[str, Any]]:
-        """Return the quotas of the server: their limits, and how much of each is used now."""
-        return await self.fleet.quotas()
 
     # --- many runs --------------------------------------------------------------------------------
 
@@ -364,29 +373,27 @@ class Client:
                 "one with the same filter",
                 field="cursor",
             )
-        job = await self._connection.call("bulk_start", body=body, tenant=tenant)
+        shown = await self._connection.call("bulk_add", body=body, tenant=tenant)
+        job = read(BulkJob, shown)
         told: BulkProgress | None = None
         while True:
             # The job goes on by itself, so callers have no use for its cursor.
-            progress = msgspec.structs.replace(
-                read(BulkProgress, member_of(job, "progress")), cursor=None
-            )
-            is_over = member_of(job, "status") not in ("pending", "running")
+            progress = msgspec.structs.replace(job.progress, cursor=None)
+            is_over = job.status not in ("pending", "running")
             if progress != told and (is_over or progress.seen):
                 told = progress
                 yield progress
-            if member_of(job, "status") == "failed":
+            if job.status == "failed":
                 raise _job_error(job)
             if is_over:
                 return
             await self._connection.clock.sleep(_POLL_SECONDS)
-            names = {"id": validated_name(member_of(job, "id"), "id")}
-            job = await self._connection.call("bulk_get", tenant=tenant, names=names)
+            job = await self.bulk_jobs.get(job.id, tenant=tenant)
 
 
-def _job_error(job: Mapping[str, Any]) -> HoldfastError:
+def _job_error(job: BulkJob) -> HoldfastError:
     """Return the error that ended a job."""
-    told = str(job.get("error"))
+    told = str(job.error)
     code = told.rpartition("[")[2].removesuffix("]")
     return (error_class(code) or HoldfastError)(f"the bulk action failed: {told}")
 

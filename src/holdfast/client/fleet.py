@@ -1,45 +1,121 @@
-"""The graphs, workers and quotas of a server, and its runs that need attention."""
+"""`RemoteFleet`: the graphs, workers and cost of a server, and runs without progress."""
 
 from __future__ import annotations
 
-from typing import Any
-
+from holdfast.client.arguments import filter_query, seconds_of_duration
 from holdfast.client.connection import ServerConnection
-from holdfast.client.reading import objects_of
+from holdfast.client.reading import page_of, read
+from holdfast.engine.runs.argument_checks import takes_run_filter, validated_limit
+from holdfast.model.api_key import ANY_TENANT
+from holdfast.model.durations import Duration
+from holdfast.model.fleet import CostPage, FleetOverview, GraphEntry, StalledPage, WorkerEntry
+from holdfast.records.run_filter import RunFilter
 
 __all__ = ["RemoteFleet"]
 
 
 class RemoteFleet:
-    """Reads the fleet of a server. Every answer is as the server's JSON has it."""
+    """What runs where, what makes no progress, and what it costs: the reads of `Fleet`."""
 
     def __init__(self, connection: ServerConnection) -> None:
         self._connection = connection
 
-    async def graphs(self) -> list[dict[str, Any]]:
-        """Return the graphs of the server, with the schemas of their inputs and signals."""
-        return objects_of(await self._connection.call("graphs"), "graphs")
+    async def graphs(self) -> list[GraphEntry]:
+        """Return every graph and version that any worker or server has published, at most 1,000."""
+        return page_of(GraphEntry, await self._connection.call("fleet_graphs"), "graphs")[0]
 
-    async def workers(self) -> list[dict[str, Any]]:
-        """Return the workers that are alive: how much each one holds, and how far it lags."""
-        return objects_of(await self._connection.call("workers"), "workers")
+    async def workers(self) -> list[WorkerEntry]:
+        """Return the live workers, and dead ones whose runs are not all taken over yet.
 
-    async def stuck(self) -> list[dict[str, Any]]:
-        """Return the runs that are due and that no worker has taken for too long."""
-        return objects_of(await self._connection.call("stuck"), "runs")
+        The newest comes first. How much a worker holds and how far it lags is at most one
+        heartbeat old, a quarter of its lease.
 
-    async def unserved(self) -> list[dict[str, Any]]:
-        """Return the graphs and pools with runs that no living worker serves."""
-        return objects_of(await self._connection.call("unserved"), "unserved")
+        Raises:
+            Forbidden: the role is not admin, and the credentials are not for every tenant.
+        """
+        return page_of(WorkerEntry, await self._connection.call("workers"), "workers")[0]
 
-    async def overview(self) -> dict[str, Any]:
-        """Return the numbers of runs by status, and of workers."""
-        return await self._connection.call("overview")
+    async def stuck(
+        self, *, tenant: str | None = None, limit: int = 100, cursor: str | None = None
+    ) -> StalledPage:
+        """Return a page of runs that a live worker should have claimed by now.
 
-    async def cost(self) -> dict[str, Any]:
-        """Return what the store and the models cost, by purpose."""
-        return await self._connection.call("cost")
+        Such a run is due for longer than a lease, a poll and 30 seconds, or its owner died that
+        long ago, or workers failed to resume it repeatedly. ``tenant="*"`` looks at all tenants. A
+        page may have fewer than ``limit`` runs and a cursor: it looks at no more than 2,000 runs.
 
-    async def quotas(self) -> list[dict[str, Any]]:
-        """Return the quotas: their limits, and how much of each is used now."""
-        return objects_of(await self._connection.call("quotas"), "quotas")
+        Raises:
+            InvalidQuery: a limit that is not from 1 to 1,000, or a wrong cursor.
+            InvalidName: an invalid tenant.
+            Forbidden: the credentials are not for every tenant, or for another one.
+        """
+        return await self._find(
+            "stuck", tenant, {"limit": validated_limit(limit), "cursor": cursor}
+        )
+
+    async def unserved(
+        self,
+        *,
+        tenant: str | None = None,
+        grace: Duration = 30,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> StalledPage:
+        """Return a page of runs that no live worker serves.
+
+        Such a run is due for longer than ``grace``, at most a day, and no live worker has its
+        graph, its version or its pool; or it waits for a model or a task that its workers lack.
+        ``tenant="*"`` looks at all tenants, but of graphs and pools that no worker published only
+        at the server's own.
+
+        Raises:
+            InvalidQuery: a limit that is not from 1 to 1,000, or a wrong cursor.
+            InvalidName: an invalid tenant.
+            InvalidRequest: ``grace`` is not a duration of at most a day.
+            Forbidden: the credentials are not for every tenant, or for another one.
+        """
+        query = {
+            "grace_seconds": seconds_of_duration(grace, "grace"),
+            "limit": validated_limit(limit),
+            "cursor": cursor,
+        }
+        return await self._find("unserved", tenant, query)
+
+    async def overview(self) -> FleetOverview:
+        """Return how many runs of all tenants are in which state. Each count ends at 10,000.
+
+        The server reads the due index of all known graphs: ``read_units`` says what it cost.
+
+        Raises:
+            Forbidden: the credentials are not for every tenant.
+        """
+        return read(FleetOverview, await self._connection.call("overview"))
+
+    @takes_run_filter
+    async def cost(
+        self,
+        run_filter: RunFilter | None = None,
+        *,
+        by: str = "graph",
+        tenant: str | None = None,
+        cursor: str | None = None,
+    ) -> CostPage:
+        """Return what the runs of a filter cost, by graph, day (UTC), status or ``label:NAME``.
+
+        A page adds up at most 1,000 runs, the newest first: read on with its cursor. With
+        credentials for every tenant, it also says what the store cost the server's process, and
+        what that process saved.
+
+        Raises:
+            InvalidQuery: not a RunFilter, an unknown grouping, or a wrong cursor.
+            InvalidName: an invalid tenant.
+        """
+        query = {**filter_query(run_filter), "by": by, "cursor": cursor}
+        return read(CostPage, await self._connection.call("cost", query=query, tenant=tenant))
+
+    async def _find(
+        self, verb: str, tenant: str | None, query: dict[str, str | int | float | None]
+    ) -> StalledPage:
+        if tenant == ANY_TENANT:
+            tenant, query = None, {**query, "all_tenants": True}
+        return read(StalledPage, await self._connection.call(verb, query=query, tenant=tenant))

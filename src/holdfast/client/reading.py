@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 from holdfast.errors import InvalidRequest, InvalidResponse
 from holdfast.model.json_form import JsonForm
 
-__all__ = ["member_of", "objects_of", "page_of", "read"]
+__all__ = ["member_of", "page_of", "read"]
 
 F = TypeVar("F", bound=JsonForm)
 
@@ -47,15 +47,3 @@ def page_of(kind: type[F], shown: object, name: str) -> tuple[list[F], str | Non
     if not isinstance(items, list) or not isinstance(cursor, str | None):
         raise InvalidResponse(f"the server's answer cannot be read: {name!r} is not a list")
     return [read(kind, each) for each in cast(list[object], items)], cursor
-
-
-def objects_of(shown: object, name: str) -> list[dict[str, Any]]:
-    """Return the items of a page as JSON has them.
-
-    Raises:
-        InvalidResponse: the answer is not such a page.
-    """
-    items: object = member_of(shown, name)
-    if not isinstance(items, list):
-        raise InvalidResponse(f"the server's answer cannot be read: {name!r} is not a list")
-    return cast(list[dict[str, Any]], items)

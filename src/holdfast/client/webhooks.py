@@ -1,49 +1,131 @@
-"""The webhooks that a server calls when runs change."""
+"""`RemoteWebhooks`: what tenants of a server subscribed to, and what became of the deliveries."""
 
 from __future__ import annotations
 
 import builtins
-from typing import Any
+from collections.abc import Iterable
 
+from holdfast.client.arguments import seconds_of_duration
 from holdfast.client.connection import ServerConnection
-from holdfast.client.reading import objects_of
+from holdfast.client.reading import page_of, read
+from holdfast.engine.runs.argument_checks import validated_limit
+from holdfast.model.durations import Duration, seconds
 from holdfast.model.names import validated_name
+from holdfast.model.webhook import (
+    WEBHOOK_EVENTS,
+    NewWebhook,
+    Webhook,
+    WebhookDelivery,
+    WebhookEvent,
+    validated_events,
+)
 
 __all__ = ["RemoteWebhooks"]
 
+_TEST_WAIT = seconds(20)
+
 
 class RemoteWebhooks:
-    """Makes, lists and deletes webhooks. Every answer is as the server's JSON has it."""
+    """The webhooks of a server: events of runs that are posted to other systems.
+
+    Every call needs the role admin.
+    """
 
     def __init__(self, connection: ServerConnection) -> None:
         self._connection = connection
 
-    async def create(self, **given: Any) -> dict[str, Any]:
-        """Make a webhook, and return it with its secret, which is shown this once.
+    async def add(
+        self,
+        url: str,
+        *,
+        events: Iterable[WebhookEvent] = WEBHOOK_EVENTS,
+        graph: str | None = None,
+        tenant: str | None = None,
+        secret: str | None = None,
+    ) -> NewWebhook:
+        """Post events of the tenant's runs to an address, from now on. The secret is shown once.
 
-        The arguments are the members of the body of ``POST /v1/webhooks``, such as ``url`` and
-        ``events``.
+        It covers runs that are started 5 s later; after the first webhook of a store, a minute
+        later. ``graph`` limits it to runs of one graph. The receiver verifies signatures with the
+        ``secret``, by default a random one.
+
+        Raises:
+            TargetRefused: the address is not https, or not public.
+            InvalidRequest: unknown events, a wrong secret, or too many webhooks.
+            InvalidName: the graph or the tenant is not a valid name.
+            ServerUnavailable: the server did not answer in time; the webhook may exist.
         """
-        return await self._connection.call("webhooks_create", body=given)
+        body = {
+            "url": url,
+            "events": validated_events(events),
+            "graph": None if graph is None else validated_name(graph, "graph"),
+            "secret": secret,
+        }
+        shown = await self._connection.call("webhooks_add", body=body, tenant=tenant)
+        return read(NewWebhook, shown)
 
-    async def list(self) -> builtins.list[dict[str, Any]]:
-        """Return the webhooks, without their secrets."""
-        return objects_of(await self._connection.call("webhooks_list"), "webhooks")
+    async def list(self, *, tenant: str | None = None) -> builtins.list[Webhook]:
+        """Return the webhooks of the tenant, the oldest first.
 
-    async def get(self, id: str) -> dict[str, Any]:
-        """Return a webhook, without its secret."""
-        return await self._connection.call("webhooks_get", names={"id": validated_name(id, "id")})
+        Raises:
+            InvalidName: the tenant is not a valid name.
+        """
+        shown = await self._connection.call("webhooks_list", tenant=tenant)
+        return page_of(Webhook, shown, "webhooks")[0]
 
-    async def delete(self, id: str) -> None:
-        """Delete a webhook. Deliveries that have not begun are dropped."""
-        await self._connection.call("webhooks_delete", names={"id": validated_name(id, "id")})
+    async def get(self, id: str, *, tenant: str | None = None) -> Webhook:
+        """Return a webhook.
 
-    async def test(self, id: str) -> dict[str, Any]:
-        """Send a test message to a webhook, and return what came of it."""
-        return await self._connection.call("webhooks_test", names={"id": validated_name(id, "id")})
-
-    async def deliveries(self, id: str) -> builtins.list[dict[str, Any]]:
-        """Return the latest deliveries of a webhook."""
+        Raises:
+            WebhookNotFound: the tenant has no such webhook.
+        """
         names = {"id": validated_name(id, "id")}
-        shown = await self._connection.call("webhooks_deliveries", names=names)
-        return objects_of(shown, "deliveries")
+        shown = await self._connection.call("webhooks_get", names=names, tenant=tenant)
+        return read(Webhook, shown)
+
+    async def remove(self, id: str, *, tenant: str | None = None) -> None:
+        """Remove a webhook. Other processes stop to deliver to it within 5 s.
+
+        Raises:
+            WebhookNotFound: the tenant has no such webhook, or it was removed by a request that had
+                no answer.
+        """
+        names = {"id": validated_name(id, "id")}
+        await self._connection.call("webhooks_remove", names=names, tenant=tenant)
+
+    async def test(
+        self, id: str, *, tenant: str | None = None, max_wait: Duration = _TEST_WAIT
+    ) -> WebhookDelivery:
+        """Let a server or worker post a message of the type ``webhook.test``; return the outcome.
+
+        Its ``state`` is ``pending`` if no process delivered it within ``max_wait``, at most 25 s:
+        then none runs. The client's ``timeout`` must be longer.
+
+        Raises:
+            WebhookNotFound: the tenant has no such webhook.
+            InvalidRequest: ``max_wait`` is not a duration of at most 25 s.
+        """
+        shown = await self._connection.call(
+            "webhooks_test",
+            names={"id": validated_name(id, "id")},
+            query={"max_wait_seconds": seconds_of_duration(max_wait, "max_wait")},
+            tenant=tenant,
+        )
+        return read(WebhookDelivery, shown)
+
+    async def deliveries(
+        self, id: str, *, tenant: str | None = None, limit: int = 100
+    ) -> builtins.list[WebhookDelivery]:
+        """Return what became of the last message about each run, the latest first.
+
+        Raises:
+            WebhookNotFound: the tenant has no such webhook.
+            InvalidQuery: the limit is not from 1 to 1,000.
+        """
+        shown = await self._connection.call(
+            "webhooks_deliveries",
+            names={"id": validated_name(id, "id")},
+            query={"limit": validated_limit(limit)},
+            tenant=tenant,
+        )
+        return page_of(WebhookDelivery, shown, "deliveries")[0]

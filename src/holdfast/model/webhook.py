@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
+from holdfast.errors import InvalidRequest
 from holdfast.model.json_form import JsonForm
 
 __all__ = [
@@ -14,6 +16,7 @@ __all__ = [
     "Webhook",
     "WebhookDelivery",
     "WebhookEvent",
+    "validated_events",
 ]
 
 WebhookEvent: TypeAlias = Literal[
@@ -74,3 +77,23 @@ class WebhookDelivery(JsonForm, frozen=True, kw_only=True):
     updated_at: datetime
     next_at: datetime | None = None
     """When it is tried again, or the run is looked at again; None if never."""
+
+
+def validated_events(events: object) -> tuple[WebhookEvent, ...]:
+    """Return the events of a webhook in their order, each once.
+
+    Raises:
+        InvalidRequest: it is not a list of known events, or an empty one.
+    """
+    known: set[Any] = set(WEBHOOK_EVENTS)
+    given = (
+        list(cast(Iterable[Any], events))
+        if isinstance(events, Iterable) and not isinstance(events, str)
+        else None
+    )
+    if not given or any(not isinstance(each, str) or each not in known for each in given):
+        raise InvalidRequest(
+            f"events must be a list of {', '.join(WEBHOOK_EVENTS)}, got {events!r:.120}",
+            field="events",
+        )
+    return tuple(each for each in WEBHOOK_EVENTS if each in given)

@@ -31,7 +31,7 @@ from holdfast.server.roles import check_roles
 from holdfast.server.routes import HANDLERS
 from holdfast.server.routing import described_routes, options_handlers
 from holdfast.server.services import OPENED, Connection, Services
-from holdfast.server.streams.sockets import HandshakeRefusals, note_socket_error
+from holdfast.server.streams.sockets import note_socket_error
 
 __all__ = ["ServerApp", "asgi"]
 
@@ -70,8 +70,6 @@ class ServerApp:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["method"] == "HEAD":
             scope, send = {**scope, "method": "GET"}, _headers_only(send)
-        if scope["type"] == "websocket":
-            send = HandshakeRefusals(scope, send)
         scope[OPENED] = []  # shared by copies of the scope
         try:
             await self._app(scope, receive, send)
@@ -136,7 +134,7 @@ def _litestar(services: Services, run: Any) -> Litestar:
         logging_config=None,
         opt={"services": services},
         openapi_config=None,
-        request_max_body_size=services.options.body_bytes_max,
+        request_max_body_size=None,  # the gate has the limit
         response_class=JsonResponse,
     )
 

@@ -6,7 +6,8 @@ import builtins
 from base64 import b64decode, b64encode
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
-from typing import Any, cast
+
+import msgspec
 
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.argument_checks import validated_limit
@@ -20,6 +21,7 @@ from holdfast.model.webhook import (
     Webhook,
     WebhookDelivery,
     WebhookEvent,
+    validated_events,
 )
 from holdfast.network.addresses import AllowList
 from holdfast.records.settings import note_webhooks_write
@@ -84,7 +86,7 @@ class Webhooks:
             id=f"wh_{kernel.ids.new().replace('-', '')}",
             tenant=tenant,
             url=url,
-            events=_validated_events(events),
+            events=validated_events(events),
             graph=None if graph is None else validated_name(graph, "graph"),
             secret=_new_secret(kernel.ids.key()) if secret is None else _validated_secret(secret),
             created_ms=kernel.clock.now_ms(),
@@ -96,14 +98,14 @@ class Webhooks:
                 limit=_WEBHOOKS_MAX,
             )
         settings = await kernel.get_settings(seconds_old_max=0.0)
-        await kernel.resolve_write(
-            kernel.webhook_items, add_webhook_write(added, token=kernel.ids.new())
-        )
-        if not settings.webhooks:
+        if not settings.webhooks:  # first, so that no process overlooks a webhook that is there
             await kernel.resolve_write(
                 kernel.settings_table, note_webhooks_write(token=kernel.ids.new())
             )
-            await kernel.get_settings(seconds_old_max=0.0)
+            kernel.adopt_settings(msgspec.structs.replace(settings, webhooks=True))
+        await kernel.resolve_write(
+            kernel.webhook_items, add_webhook_write(added, token=kernel.ids.new())
+        )
         kernel.webhooks.forget(tenant)
         return NewWebhook(webhook=added.shown(), secret=added.secret)
 
@@ -229,21 +231,6 @@ class Webhooks:
 
 def _not_found(id: str, tenant: str) -> WebhookNotFound:
     return WebhookNotFound(f"tenant {tenant!r} has no webhook {id!r:.80}")
-
-
-def _validated_events(events: object) -> tuple[WebhookEvent, ...]:
-    known: set[Any] = set(WEBHOOK_EVENTS)
-    given = (
-        list(cast(Iterable[Any], events))
-        if isinstance(events, Iterable) and not isinstance(events, str)
-        else None
-    )
-    if not given or any(not isinstance(each, str) or each not in known for each in given):
-        raise InvalidRequest(
-            f"events must be a list of {', '.join(WEBHOOK_EVENTS)}, got {events!r:.120}",
-            field="events",
-        )
-    return tuple(each for each in WEBHOOK_EVENTS if each in given)
 
 
 def _new_secret(key: bytes) -> str:

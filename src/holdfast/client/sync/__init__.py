@@ -4,9 +4,11 @@ An event loop in a thread of its own carries out each call, and the caller block
 answered. Several threads may share one `Client`.
 """
 
+from holdfast.client.sync.bulk_jobs import RemoteBulkJobs
 from holdfast.client.sync.client import Client
 from holdfast.client.sync.fleet import RemoteFleet
 from holdfast.client.sync.keys import RemoteKeys
+from holdfast.client.sync.quotas import RemoteQuotaLevels
 from holdfast.client.sync.run import RemoteRun
 from holdfast.client.sync.webhooks import RemoteWebhooks
 from holdfast.portal import BlockingStream
@@ -14,8 +16,10 @@ from holdfast.portal import BlockingStream
 __all__ = [
     "BlockingStream",
     "Client",
+    "RemoteBulkJobs",
     "RemoteFleet",
     "RemoteKeys",
+    "RemoteQuotaLevels",
     "RemoteRun",
     "RemoteWebhooks",
 ]

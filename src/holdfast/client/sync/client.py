@@ -13,8 +13,10 @@ import httpx
 
 from holdfast.client.client import Client as AsyncClient
 from holdfast.client.connection import Token
+from holdfast.client.sync.bulk_jobs import RemoteBulkJobs
 from holdfast.client.sync.fleet import RemoteFleet
 from holdfast.client.sync.keys import RemoteKeys
+from holdfast.client.sync.quotas import RemoteQuotaLevels
 from holdfast.client.sync.run import RemoteRun
 from holdfast.client.sync.webhooks import RemoteWebhooks
 from holdfast.clock import Clock, Ids
@@ -84,18 +86,28 @@ class Client:
 
     @property
     def fleet(self) -> RemoteFleet:
-        """The graphs and workers of the server, and the runs that need attention."""
+        """What runs where, what makes no progress, and what it costs."""
         return RemoteFleet(self._portal, self._client.fleet)
 
     @property
     def keys(self) -> RemoteKeys:
-        """The API keys of the server."""
+        """The API keys, with which callers use the server."""
         return RemoteKeys(self._portal, self._client.keys)
 
     @property
     def webhooks(self) -> RemoteWebhooks:
-        """The webhooks that the server calls."""
+        """The webhooks: events of runs that the server posts to other systems."""
         return RemoteWebhooks(self._portal, self._client.webhooks)
+
+    @property
+    def bulk_jobs(self) -> RemoteBulkJobs:
+        """The bulk actions that servers carry out."""
+        return RemoteBulkJobs(self._portal, self._client.bulk_jobs)
+
+    @property
+    def quota_levels(self) -> RemoteQuotaLevels:
+        """How much of the quotas of the server is used."""
+        return RemoteQuotaLevels(self._portal, self._client.quota_levels)
 
     def start(
         self,
@@ -199,10 +211,6 @@ class Client:
     def ambiguous(self, *, tenant: str | None = None) -> Generator[AmbiguousCall, None, None]:
         """Yield the at-most-once calls that may have been made, until `RemoteRun.resolve`."""
         return self._portal.iterate(self._client.ambiguous, tenant=tenant)
-
-    def quotas(self) -> builtins.list[dict[str, Any]]:
-        """Return the quotas of the server: their limits, and how much of each is used now."""
-        return self._portal.call(self._client.quotas)
 
     @takes_run_filter
     def cancel_all(

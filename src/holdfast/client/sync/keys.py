@@ -5,33 +5,62 @@
 from __future__ import annotations
 
 import builtins
-from typing import Any
 
 from holdfast.client.keys import RemoteKeys as AsyncRemoteKeys
+from holdfast.model.api_key import ApiKey, KeyRole, NewKey
+from holdfast.model.durations import Duration
 from holdfast.portal import Portal
 
 __all__ = ["RemoteKeys"]
 
 
 class RemoteKeys:
-    """Makes, lists and revokes API keys. Every answer is as the server's JSON has it."""
+    """The API keys that a server accepts. Every call needs the role admin."""
 
     def __init__(self, portal: Portal, keys: AsyncRemoteKeys) -> None:
         self._portal = portal
         self._keys = keys
 
-    def create(self, **given: Any) -> dict[str, Any]:
-        """Make a key, and return it with its secret, which is shown this once.
+    def create(
+        self,
+        name: str,
+        *,
+        tenant: str | None = None,
+        role: KeyRole,
+        expires: Duration | None = None,
+    ) -> NewKey:
+        """Create a key. Its secret is in the result only: the server does not have it.
 
-        The arguments are the members of the body of ``POST /v1/keys``, such as ``name``, ``role``,
-        ``tenant`` and ``expires``.
+        The key acts on the runs of ``tenant``, by default the one of the client, or of every tenant
+        if that is ``*``. It is valid for the duration ``expires``, or until it is revoked.
+
+        Raises:
+            InvalidName: an invalid name or tenant.
+            InvalidRequest: an unknown role, or ``expires`` is not a positive duration.
+            Forbidden: the credentials are not for this tenant, or not for every tenant.
+            ServerUnavailable: the server did not answer in time; the key may exist.
         """
-        return self._portal.call(self._keys.create, **given)
+        return self._portal.call(self._keys.create, name, tenant=tenant, role=role, expires=expires)
 
-    def list(self) -> builtins.list[dict[str, Any]]:
-        """Return the keys, without their secrets."""
-        return self._portal.call(self._keys.list)
+    def list(self, tenant: str | None = None) -> builtins.list[ApiKey]:
+        """Return the keys of a tenant, or of all tenants that the credentials are for.
 
-    def revoke(self, id: str) -> None:
-        """Revoke a key. Every server refuses it within five seconds."""
-        self._portal.call(self._keys.revoke, id)
+        Those for every tenant have ``*``. A new key may appear a moment later. Expired keys are
+        listed for 30 days.
+
+        Raises:
+            InvalidName: an invalid tenant.
+            Forbidden: the credentials are for another tenant.
+        """
+        return self._portal.call(self._keys.list, tenant)
+
+    def revoke(self, id: str, *, tenant: str | None = None) -> None:
+        """Delete a key. Every server refuses it at the latest 5 seconds later.
+
+        With a ``tenant``, or that of the client, it must be a key of that tenant.
+
+        Raises:
+            KeyNotFound: there is no such key, or it was revoked by a request that had no answer.
+            InvalidName: an invalid id or tenant.
+        """
+        self._portal.call(self._keys.revoke, id, tenant=tenant)

@@ -5,45 +5,102 @@
 from __future__ import annotations
 
 import builtins
-from typing import Any
+from collections.abc import Iterable
 
 from holdfast.client.webhooks import RemoteWebhooks as AsyncRemoteWebhooks
+from holdfast.model.durations import Duration, seconds
+from holdfast.model.webhook import (
+    WEBHOOK_EVENTS,
+    NewWebhook,
+    Webhook,
+    WebhookDelivery,
+    WebhookEvent,
+)
 from holdfast.portal import Portal
 
 __all__ = ["RemoteWebhooks"]
 
+_TEST_WAIT = seconds(20)
+
 
 class RemoteWebhooks:
-    """Makes, lists and deletes webhooks. Every answer is as the server's JSON has it."""
+    """The webhooks of a server: events of runs that are posted to other systems."""
 
     def __init__(self, portal: Portal, webhooks: AsyncRemoteWebhooks) -> None:
         self._portal = portal
         self._webhooks = webhooks
 
-    def create(self, **given: Any) -> dict[str, Any]:
-        """Make a webhook, and return it with its secret, which is shown this once.
+    def add(
+        self,
+        url: str,
+        *,
+        events: Iterable[WebhookEvent] = WEBHOOK_EVENTS,
+        graph: str | None = None,
+        tenant: str | None = None,
+        secret: str | None = None,
+    ) -> NewWebhook:
+        """Post events of the tenant's runs to an address, from now on. The secret is shown once.
 
-        The arguments are the members of the body of ``POST /v1/webhooks``, such as ``url`` and
-        ``events``.
+        It covers runs that are started 5 s later; after the first webhook of a store, a minute
+        later. ``graph`` limits it to runs of one graph. The receiver verifies signatures with the
+        ``secret``, by default a random one.
+
+        Raises:
+            TargetRefused: the address is not https, or not public.
+            InvalidRequest: unknown events, a wrong secret, or too many webhooks.
+            InvalidName: the graph or the tenant is not a valid name.
+            ServerUnavailable: the server did not answer in time; the webhook may exist.
         """
-        return self._portal.call(self._webhooks.create, **given)
+        return self._portal.call(
+            self._webhooks.add, url, events=events, graph=graph, tenant=tenant, secret=secret
+        )
 
-    def list(self) -> builtins.list[dict[str, Any]]:
-        """Return the webhooks, without their secrets."""
-        return self._portal.call(self._webhooks.list)
+    def list(self, *, tenant: str | None = None) -> builtins.list[Webhook]:
+        """Return the webhooks of the tenant, the oldest first.
 
-    def get(self, id: str) -> dict[str, Any]:
-        """Return a webhook, without its secret."""
-        return self._portal.call(self._webhooks.get, id)
+        Raises:
+            InvalidName: the tenant is not a valid name.
+        """
+        return self._portal.call(self._webhooks.list, tenant=tenant)
 
-    def delete(self, id: str) -> None:
-        """Delete a webhook. Deliveries that have not begun are dropped."""
-        self._portal.call(self._webhooks.delete, id)
+    def get(self, id: str, *, tenant: str | None = None) -> Webhook:
+        """Return a webhook.
 
-    def test(self, id: str) -> dict[str, Any]:
-        """Send a test message to a webhook, and return what came of it."""
-        return self._portal.call(self._webhooks.test, id)
+        Raises:
+            WebhookNotFound: the tenant has no such webhook.
+        """
+        return self._portal.call(self._webhooks.get, id, tenant=tenant)
 
-    def deliveries(self, id: str) -> builtins.list[dict[str, Any]]:
-        """Return the latest deliveries of a webhook."""
-        return self._portal.call(self._webhooks.deliveries, id)
+    def remove(self, id: str, *, tenant: str | None = None) -> None:
+        """Remove a webhook. Other processes stop to deliver to it within 5 s.
+
+        Raises:
+            WebhookNotFound: the tenant has no such webhook, or it was removed by a request that had
+                no answer.
+        """
+        self._portal.call(self._webhooks.remove, id, tenant=tenant)
+
+    def test(
+        self, id: str, *, tenant: str | None = None, max_wait: Duration = _TEST_WAIT
+    ) -> WebhookDelivery:
+        """Let a server or worker post a message of the type ``webhook.test``; return the outcome.
+
+        Its ``state`` is ``pending`` if no process delivered it within ``max_wait``, at most 25 s:
+        then none runs. The client's ``timeout`` must be longer.
+
+        Raises:
+            WebhookNotFound: the tenant has no such webhook.
+            InvalidRequest: ``max_wait`` is not a duration of at most 25 s.
+        """
+        return self._portal.call(self._webhooks.test, id, tenant=tenant, max_wait=max_wait)
+
+    def deliveries(
+        self, id: str, *, tenant: str | None = None, limit: int = 100
+    ) -> builtins.list[WebhookDelivery]:
+        """Return what became of the last message about each run, the latest first.
+
+        Raises:
+            WebhookNotFound: the tenant has no such webhook.
+            InvalidQuery: the limit is not from 1 to 1,000.
+        """
+        return self._portal.call(self._webhooks.deliveries, id, tenant=tenant, limit=limit)

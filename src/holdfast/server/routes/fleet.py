@@ -8,7 +8,7 @@ import msgspec
 from litestar.params import QueryParameter
 
 from holdfast.errors import Forbidden
-from holdfast.model.fleet import CostPage, FleetOverview, StalledPage, WorkerEntry
+from holdfast.model.fleet import CostPage, FleetOverview, GraphEntry, StalledPage, WorkerEntry
 from holdfast.model.json_form import JsonForm
 from holdfast.records.run_filter import RunFilter
 from holdfast.server.caller import ANY_TENANT, Requester, RequesterOf
@@ -25,10 +25,22 @@ AllTenants = Annotated[
 ]
 
 
+class GraphList(JsonForm, frozen=True, kw_only=True):
+    """The graphs of the fleet."""
+
+    graphs: list[GraphEntry]
+
+
 class WorkerList(JsonForm, frozen=True, kw_only=True):
     """The workers of the fleet."""
 
     workers: list[WorkerEntry]
+
+
+@route("GET", "/v1/fleet/graphs", role="viewer", tag="fleet")
+async def list_published(requester: RequesterOf) -> GraphList:
+    """List every graph and version that any worker or server on the store has published."""
+    return GraphList(graphs=await requester.hf.fleet.graphs())
 
 
 @route("GET", "/v1/workers", role="operator", tag="fleet")
@@ -110,4 +122,4 @@ def _require_every_tenant(requester: Requester) -> None:
         raise Forbidden("this needs credentials for every tenant")
 
 
-FLEET = (list_workers, list_stuck, list_unserved, get_overview, get_cost)
+FLEET = (list_published, list_workers, list_stuck, list_unserved, get_overview, get_cost)

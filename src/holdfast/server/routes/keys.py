@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from litestar.params import PathParameter
+from litestar.params import HeaderParameter, PathParameter, QueryParameter
 
 from holdfast.errors import Forbidden
 from holdfast.model.api_key import ANY_TENANT, ApiKey, KeyRole, NewKey
@@ -36,8 +36,18 @@ class KeyList(JsonForm, frozen=True):
 
 
 @route("GET", "/v1/keys", role="admin", tag="keys")
-async def list_keys(requester: RequesterOf) -> KeyList:
-    """List the API keys of the tenant, without their secrets."""
+async def list_keys(
+    requester: RequesterOf,
+    all_tenants: Annotated[
+        bool, QueryParameter(description="The keys of all tenants that the caller acts on.")
+    ] = False,
+) -> KeyList:
+    """List the API keys of the tenant, without their secrets.
+
+    A caller of every tenant also gets the keys for every tenant.
+    """
+    if all_tenants and requester.identity.tenant == ANY_TENANT:
+        return KeyList([key.as_dict() for key in await requester.hf.keys.list()])
     keys = await requester.hf.keys.list(requester.tenant)
     if requester.identity.tenant == ANY_TENANT:
         keys = [*await requester.hf.keys.list(ANY_TENANT), *keys]
@@ -56,9 +66,16 @@ async def create_key(requester: RequesterOf, data: KeyRequest) -> NewKey:
 
 
 @route("DELETE", "/v1/keys/{id:str}", role="admin", tag="keys", status=204)
-async def revoke_key(requester: RequesterOf, id: KeyId) -> None:
-    """Revoke an API key. Every server refuses it at the latest 5 seconds later."""
-    anywhere = requester.identity.tenant == ANY_TENANT
+async def revoke_key(
+    requester: RequesterOf,
+    id: KeyId,
+    named_tenant: Annotated[str | None, HeaderParameter(name="Holdfast-Tenant")] = None,
+) -> None:
+    """Revoke an API key. Every server refuses it at the latest 5 seconds later.
+
+    If a caller of every tenant names no tenant, it may be a key of any tenant.
+    """
+    anywhere = requester.identity.tenant == ANY_TENANT and named_tenant is None
     await requester.hf.keys.revoke(id, tenant=None if anywhere else requester.tenant)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any
 
 from litestar.params import QueryParameter
@@ -80,13 +81,16 @@ async def get_result(
     if row.into is not None:
         run = requester.run(row.into)
         row = await run.get()
-    seconds = preferred_seconds(prefer)
-    if row.status in ENDED or seconds:
-        ended = await wait_for_result(services, run, max(seconds, _RESULT_SECONDS))
+    if row.status in ENDED:
+        with suppress(TimeoutError):  # it was retried since
+            return JsonResponse(RunResult(await run.result(timeout=_RESULT_SECONDS)))
+    elif seconds := preferred_seconds(prefer):
+        ended = await wait_for_result(services, run, seconds)
         if ended is not None:
             return JsonResponse(ended)
-        row = await run.get()
-    return JsonResponse(row, status_code=202)
+    else:
+        return JsonResponse(row, status_code=202)
+    return JsonResponse(await run.get(), status_code=202)
 
 
 @route("GET", "/v1/runs/{id:str}/waits", role="viewer", tag="runs", etag=True)

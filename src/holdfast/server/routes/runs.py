@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from litestar.types import Scope
 from msgspec import structs
 
-from holdfast.errors import Unsuccessful
+from holdfast.errors import HoldfastError, Unsuccessful
 from holdfast.model.run import RunPage
 from holdfast.model.service import StartedRun
 from holdfast.records.run_filter import RunFilter
@@ -87,15 +89,23 @@ async def start_run(
 async def _after_wait(
     services: Services, requester: Requester, started: StartedRun, seconds: int
 ) -> StartedRun:
-    """Wait for the end of a run that was just started; return what became of it."""
+    """Wait for the end of a run that was just started; return what became of it.
+
+    The start is stored. An answer with an error would make the caller start another run, so an
+    answer without a status says that the store cannot be read now.
+    """
     run = requester.run(started.id)
     try:
         ended = await wait_for_result(services, run, seconds)
+        if ended is not None:
+            return structs.replace(started, status="finished", result=ended.result)
     except Unsuccessful:
-        ended = None
-    if ended is not None:
-        return structs.replace(started, status="finished", result=ended.result)
-    return structs.replace(started, status=(await run.get()).status)
+        pass
+    except HoldfastError:
+        return started
+    with suppress(HoldfastError):
+        return structs.replace(started, status=(await run.get()).status)
+    return started
 
 
 @route("GET", "/v1/runs", role="viewer", tag="runs", etag=True)

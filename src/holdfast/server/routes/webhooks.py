@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from litestar.params import PathParameter
+from litestar.params import PathParameter, QueryParameter
 
-from holdfast.model.durations import seconds
 from holdfast.model.json_form import JsonForm
 from holdfast.model.webhook import (
     WEBHOOK_EVENTS,
@@ -24,7 +23,10 @@ __all__ = ["WEBHOOKS"]
 
 WebhookId = Annotated[str, PathParameter(description="The webhook's id.", max_length=128)]
 
-_TEST_WAIT = seconds(15)
+MaxWait = Annotated[
+    float,
+    QueryParameter(ge=0, le=25, description="How many seconds to wait for the outcome, at most."),
+]
 
 
 class WebhookRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -79,9 +81,13 @@ async def remove_webhook(requester: RequesterOf, id: WebhookId) -> None:
 
 
 @route("POST", "/v1/webhooks/{id:str}/test", role="admin", tag="webhooks", status=200)
-async def test_webhook(requester: RequesterOf, id: WebhookId) -> WebhookDelivery:
+async def test_webhook(
+    requester: RequesterOf,
+    id: WebhookId,
+    max_wait_seconds: MaxWait = 15,  # noqa: PT028 - not a test
+) -> WebhookDelivery:
     """Post a test message to a webhook, and tell what became of it."""
-    return await requester.hf.webhooks.test(id, tenant=requester.tenant, max_wait=_TEST_WAIT)
+    return await requester.hf.webhooks.test(id, tenant=requester.tenant, max_wait=max_wait_seconds)
 
 
 @route("GET", "/v1/webhooks/{id:str}/deliveries", role="admin", tag="webhooks")
