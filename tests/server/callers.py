@@ -18,7 +18,7 @@ from holdfast.server import ServerApp, ServerOptions, asgi
 from holdfast.server.protocol import limited_protocol
 from tests.server.graphs import GRAPHS
 
-__all__ = ["answer_to", "bearer", "key_for", "listening", "serving"]
+__all__ = ["answer_to", "bearer", "key_for", "listening", "open_socket", "serving"]
 
 
 def bearer(secret: str) -> dict[str, str]:
@@ -44,7 +44,13 @@ async def serving(
 
 
 async def answer_to(
-    app: ServerApp, method: str, path: str, *, headers: dict[str, str], json: Any = None
+    app: ServerApp,
+    method: str,
+    path: str,
+    *,
+    headers: dict[str, str],
+    json: Any = None,
+    query: str = "",
 ) -> tuple[int, str]:
     """Return the status and the text of a response; of a stream, its first part."""
     body = b"" if json is None else msgspec.json.encode(json)
@@ -55,7 +61,7 @@ async def answer_to(
         "method": method,
         "path": path,
         "raw_path": path.encode(),
-        "query_string": b"",
+        "query_string": query.encode(),
         "root_path": "",
         "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
         "client": ("10.0.0.1", 1),
@@ -82,6 +88,43 @@ async def answer_to(
     async with asyncio.timeout(20):
         await app(scope, receive, send)
     return status, text.decode()
+
+
+async def open_socket(
+    app: ServerApp, path: str, headers: dict[str, str], *, query: str = ""
+) -> list[Any]:
+    """Return what a server sends to a WebSocket that leaves after the first message."""
+    sent: list[Any] = []
+    seen = asyncio.Event()
+    events = iter([{"type": "websocket.connect"}])
+
+    async def receive() -> Any:
+        for event in events:
+            return event
+        await seen.wait()
+        return {"type": "websocket.disconnect", "code": 1001}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+        if message["type"] != "websocket.accept":
+            seen.set()
+
+    scope = {
+        "type": "websocket",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        + [(b"host", b"localhost")],
+        "subprotocols": [],
+        "client": ("10.0.0.1", 1),
+        "scheme": "ws",
+        "extensions": {},
+    }
+    async with asyncio.timeout(20):
+        await app(scope, receive, send)
+    return sent
 
 
 class _Server(uvicorn.Server):

@@ -20,6 +20,7 @@ BODIES: Mapping[tuple[str, str], Any] = {
     ("POST", "/v1/runs/{id}/extend"): {"expires": "30d"},
     ("POST", "/v1/runs/{id}/retry"): {},
     ("POST", "/v1/runs/{id}/signals"): {"name": "approved", "payload": True},
+    ("POST", "/v1/webhooks"): {"url": "https://hooks.example.com/"},
 }
 """A valid body for each route that takes one."""
 

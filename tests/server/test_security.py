@@ -12,13 +12,11 @@ import pytest
 from holdfast import Holdfast
 from holdfast.access.key_text import new_key_text
 from holdfast.clock import ManualClock
-from holdfast.server import Rate, ServerApp, ServerOptions
-from tests.server.callers import answer_to, bearer, key_for, serving
+from holdfast.server import Rate, ServerOptions
+from tests.server.callers import bearer, key_for, open_socket, serving
 from tests.server.graphs import Order, orders
-from tests.server.route_table import Route, routes_of
 
 MARK = "crown-jewels"
-MISSING = "it-is-not-there"
 
 
 @pytest.fixture
@@ -198,98 +196,11 @@ async def test_a_caller_has_a_limit_on_open_requests(hf: Holdfast) -> None:
         assert credentials._at_once == {name: 1}
 
 
-# --- tenants --------------------------------------------------------------------------------------
-
-
-async def things_of(hf: Holdfast, tenant: str) -> dict[str, dict[str, str]]:
-    """Make one of everything in a tenant; return parameters by the beginning of a path."""
-    run = await hf.start(
-        orders, Order(MARK), id=MARK, tenant=tenant, session=MARK, labels={"mark": MARK}
-    )
-    key = await hf.keys.create(MARK, tenant=tenant, role="admin")
-    return {"/v1/runs": {"id": run.id, "call": MARK}, "/v1/keys": {"id": key.id}}
-
-
-def parameters_of(route: Route, things: dict[str, dict[str, str]]) -> dict[str, str]:
-    known = next((each for start, each in things.items() if route.path.startswith(start)), {})
-    others = dict.fromkeys(("id", "name", "call", "session", "token", "path"), MARK)
-    return {**others, **known}
-
-
-async def test_no_route_shows_anything_of_another_tenant(hf: Holdfast) -> None:
-    things = await things_of(hf, "a")
-    theirs = await key_for(hf, "admin", tenant="b")
-    before = await hf.keys.list("a"), await hf.run(MARK, tenant="a").get()
-    options = ServerOptions(authentication=True, key_rate=None)
-    async with serving(hf, options) as (_, app):
-
-        async def ask(route: Route, path: str) -> tuple[int, str]:
-            return await answer_to(app, route.method, path, headers=bearer(theirs), json=route.body)
-
-        for route in routes_of(app):
-            if route.method == "WS" or route.role == "public":
-                continue
-            path = route.filled(parameters_of(route, things))
-            status, said = await ask(route, path)
-            if "{" in route.path and not route.path.startswith(SHARED):
-                missing = route.filled(dict.fromkeys(parameters_of(route, things), MISSING))
-                # What belongs to others looks exactly like what does not exist.
-                assert status == (await ask(route, missing))[0], route
-                assert status in (200, 404, 422), route
-            for value in parameters_of(route, things).values():
-                said = said.replace(value, "") if value in path else said
-            assert MARK not in said, route
-    assert (await hf.keys.list("a"), await hf.run(MARK, tenant="a").get()) == before
-
-
-SHARED = ("/v1/graphs",)  # graphs belong to the server, and not to a tenant
-
-
-async def test_no_stream_shows_anything_of_another_tenant(hf: Holdfast) -> None:
-    things = await things_of(hf, "a")
-    theirs = await key_for(hf, "admin", tenant="b")
-    async with serving(hf) as (_, app):
-        for route in routes_of(app):
-            if route.method != "WS":
-                continue
-            path = route.filled(parameters_of(route, things))
-            sent = await open_socket(app, path, bearer(theirs))
-            if "{" in route.path:
-                assert sent[0]["type"] in ("websocket.close", "websocket.http.response.start")
-            else:
-                assert MARK not in repr(sent)
-
-
-async def open_socket(app: ServerApp, path: str, headers: dict[str, str]) -> list[Any]:
-    """Return what a server sends to a WebSocket that leaves at once."""
-    sent: list[Any] = []
-    events = iter([{"type": "websocket.connect"}])
-
-    async def receive() -> Any:
-        return next(events, {"type": "websocket.disconnect", "code": 1001})
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    scope = {
-        "type": "websocket",
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": b"",
-        "root_path": "",
-        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-        + [(b"host", b"localhost")],
-        "subprotocols": [],
-        "client": ("10.0.0.1", 1),
-        "scheme": "ws",
-        "extensions": {},
-    }
-    await app(scope, receive, send)
-    return sent
+# --- tenants: the routes themselves are in `test_tenants` -----------------------------------------
 
 
 async def test_a_caller_cannot_choose_another_tenant(hf: Holdfast) -> None:
-    await things_of(hf, "a")
+    await hf.start(orders, Order(MARK), id=MARK, tenant="a")
     theirs, every = await key_for(hf, tenant="b"), await key_for(hf, tenant="*")
     async with serving(hf) as (http, _):
 
@@ -333,7 +244,7 @@ async def test_a_caller_cannot_choose_another_tenant(hf: Holdfast) -> None:
     ],
 )
 async def test_an_id_cannot_leave_its_place(hf: Holdfast, id: str) -> None:
-    await things_of(hf, "default")
+    await hf.start(orders, Order(MARK), id=MARK)
     secret = await key_for(hf)
     async with serving(hf) as (http, _):
         answer = await http.get(f"/v1/runs/{id}", headers=bearer(secret))

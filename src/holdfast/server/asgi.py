@@ -23,7 +23,6 @@ from holdfast.network.addresses import AllowList
 from holdfast.server.caller import Requester
 from holdfast.server.encoding import JsonResponse
 from holdfast.server.gate import Gate
-from holdfast.server.head_requests import HeadRequest
 from holdfast.server.openapi import api_description
 from holdfast.server.options import ServerOptions
 from holdfast.server.problems import problem_of
@@ -84,8 +83,7 @@ class ServerApp:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["method"] == "HEAD":
-            head = HeadRequest(receive, send)
-            scope, receive, send = {**scope, "method": "GET"}, head.receive, head.send
+            scope, send = {**scope, "method": "GET"}, _headers_only(send)
         scope[OPENED] = []  # shared by copies of the scope
         try:
             await self._app(scope, receive, send)
@@ -163,6 +161,20 @@ def _litestar(services: Services, run: Any) -> Litestar:
         request_max_body_size=None,  # the gate has the limit
         response_class=JsonResponse,
     )
+
+
+def _headers_only(send: Any) -> Any:
+    """Return a sender for HEAD: the response, also of a stream, ends with its headers.
+
+    The server then says that the client is gone, which ends a stream.
+    """
+
+    async def send_headers(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            await send(message)
+            await send({"type": "http.response.body", "body": b""})
+
+    return send_headers
 
 
 def _cors(options: ServerOptions) -> CORSConfig | None:

@@ -1,0 +1,205 @@
+"""No route and no stream shows or changes anything of another tenant."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast import Holdfast, RunFilter
+from holdfast.network.addresses import AllowList
+from holdfast.records.bulk_job import BulkRequest
+from holdfast.server import ServerApp, ServerOptions
+from tests.server.callers import answer_to, bearer, key_for, open_socket, serving
+from tests.server.graphs import GRAPHS, Order, orders, paying
+from tests.server.route_table import Route, routes_of
+
+MARK = "crown-jewels"
+MISSING = "it-is-not-there"
+OPTIONS = ServerOptions(authentication=True, key_rate=None, tenant_rate=None)
+# Graphs belong to the server, and not to a tenant.
+SHARED = ("/v1/graphs",)
+# Conditions that the things of the tenant meet.
+QUERIES = {
+    "/v1/cost": "by=label:mark",
+    "/v1/fleet/unserved": "grace_seconds=0",
+    "/v1/runs": f"label=mark%3D{MARK}&status=waiting",
+    "/v1/streams/runs": f"label=mark%3D{MARK}",
+    "/v1/streams/runs/ws": f"label=mark%3D{MARK}",
+}
+# Routes that show a tenant its own things without a name that the caller gives.
+LISTS = {
+    "/v1/ambiguous",
+    "/v1/bulk",
+    "/v1/cost",
+    "/v1/fleet/unserved",
+    "/v1/keys",
+    "/v1/runs",
+    "/v1/sessions/{session}/queue",
+    "/v1/streams/runs",
+    "/v1/streams/runs/ws",
+    "/v1/webhooks",
+}
+PAGED = {
+    "/v1/ambiguous": "limit=1",
+    "/v1/bulk": "limit=1",
+    "/v1/fleet/unserved": "limit=1&grace_seconds=0",
+    "/v1/runs": "limit=1",
+    f"/v1/sessions/{MARK}/queue": "limit=1",
+}
+
+
+@dataclass
+class Crossing:
+    """A server, the things of tenant a, and a caller of each tenant."""
+
+    app: ServerApp
+    things: dict[str, dict[str, str]]
+    owner: str
+    stranger: str
+
+    def parameters(self, route: Route) -> dict[str, str]:
+        known = next(
+            (each for start, each in self.things.items() if route.path.startswith(start)), {}
+        )
+        return {**dict.fromkeys(("id", "name", "call", "session", "token"), MARK), **known}
+
+    async def ask(
+        self, route: Route, secret: str, parameters: dict[str, str] | None = None, query: str = ""
+    ) -> tuple[int, str]:
+        """Return the status and the text of a response; of a WebSocket, of its first message."""
+        path = route.filled(self.parameters(route) if parameters is None else parameters)
+        query = query or QUERIES.get(route.path, "")
+        headers = bearer(secret)
+        if route.method == "WS":
+            sent = await open_socket(self.app, path, headers, query=query)
+            is_open = sent[0]["type"] == "websocket.accept"
+            return 200 if is_open else sent[0]["code"] - 4000, repr(sent)
+        return await answer_to(
+            self.app, route.method, path, headers=headers, json=route.body, query=query
+        )
+
+
+async def things_of(hf: Holdfast, tenant: str) -> dict[str, dict[str, str]]:
+    """Make two of everything in a tenant; return parameters by the beginning of a path."""
+    named: dict[str, Any] = {"tenant": tenant, "labels": {"mark": MARK}}
+    async with hf.worker(GRAPHS):
+        run = await hf.start(orders, Order(MARK), id=MARK, session=MARK, **named)
+        await hf.start(orders, Order(MARK), id=f"{MARK}-2", session=MARK, **named)
+        for each in (run, await hf.start(orders, Order(MARK), id=f"{MARK}-3", **named)):
+            await each.until("waiting", timeout=20)
+        for number in range(2):
+            paid = await hf.start(paying, Order(MARK), id=f"{MARK}-pay-{number}", **named)
+            await paid.until("waiting", timeout=20)
+    unserved = {**named, "pool": MARK, "start_at": "2020-01-01T00:00:00Z"}
+    for number in range(2):
+        await hf.start(orders, Order(MARK), id=f"{MARK}-due-{number}", **unserved)
+    [call, _] = [call async for call in hf.ambiguous(tenant=tenant)]
+    keys = [await hf.keys.create(MARK, tenant=tenant, role="viewer") for _ in range(2)]
+    hf.webhooks.allow = AllowList(["127.0.0.1:9"])
+    hooks = [await hf.webhooks.add(f"https://127.0.0.1:9/{MARK}", tenant=tenant) for _ in range(2)]
+    await hf.webhooks.test(hooks[0].webhook.id, tenant=tenant, max_wait=0.01)
+    conditions = {"graph": MARK}
+    request = BulkRequest(action="cancel", filter=conditions, reason=MARK)
+    jobs = [await hf.bulk_jobs.add(request, RunFilter(graph=MARK), tenant=tenant) for _ in range(2)]
+    return {
+        "/v1/runs/{id}/calls": {"id": call.run, "call": call.call},
+        "/v1/runs": {"id": run.id},
+        "/v1/keys": {"id": keys[0].id},
+        "/v1/webhooks": {"id": hooks[0].webhook.id},
+        "/v1/bulk": {"id": jobs[0].id},
+    }
+
+
+@pytest.fixture
+async def crossing(hf: Holdfast) -> AsyncIterator[Crossing]:
+    things = await things_of(hf, "a")
+    owner, stranger = await key_for(hf, tenant="a"), await key_for(hf, tenant="b")
+    async with serving(hf, OPTIONS) as (_, app):
+        yield Crossing(app, things, owner, stranger)
+
+
+def guarded(app: ServerApp) -> list[Route]:
+    return [route for route in routes_of(app) if route.role != "public"]
+
+
+async def everything_of(hf: Holdfast, tenant: str) -> list[Any]:
+    """Return what the routes could change."""
+    runs = (await hf.list(tenant=tenant, limit=100)).runs
+    jobs = (await hf.bulk_jobs.list(tenant=tenant)).jobs
+    return [
+        [each.id for each in await hf.keys.list(tenant)],
+        [await hf.run(run.id, tenant=tenant).get() for run in runs],
+        await hf.webhooks.list(tenant=tenant),
+        # The server carries the jobs out meanwhile.
+        [(job.id, job.status == "cancelled") for job in jobs],
+        [call async for call in hf.ambiguous(tenant=tenant)],
+    ]
+
+
+async def test_a_tenant_sees_its_own_things(crossing: Crossing) -> None:
+    """The other tests would find what they look for."""
+    shown = set[str]()
+    for route in guarded(crossing.app):
+        if route.method not in ("GET", "WS"):
+            continue
+        status, said = await crossing.ask(route, crossing.owner)
+        if "{id}" in route.path:
+            assert status in (200, 202), route
+        elif status == 200 and MARK in said:
+            shown.add(route.path)
+    assert shown == LISTS
+
+
+async def test_no_route_and_no_stream_shows_anything_of_another_tenant(
+    hf: Holdfast, crossing: Crossing
+) -> None:
+    before = await everything_of(hf, "a")
+    for route in guarded(crossing.app):
+        parameters = crossing.parameters(route)
+        status, said = await crossing.ask(route, crossing.stranger)
+        if "{" in route.path and not route.path.startswith(SHARED):
+            missing = dict.fromkeys(parameters, MISSING)
+            # What belongs to others looks exactly like what does not exist.
+            assert status == (await crossing.ask(route, crossing.stranger, missing))[0], route
+            assert status == (200 if "/sessions/" in route.path else 404), route
+        for value in parameters.values():
+            said = said.replace(value, "") if value in route.filled(parameters) else said
+        assert MARK not in said, route
+    assert await everything_of(hf, "a") == before
+
+
+async def test_a_cursor_of_another_tenant_leads_nowhere(crossing: Crossing) -> None:
+    for path, query in PAGED.items():
+        route = Route("GET", path, "viewer")
+        _, own = await crossing.ask(route, crossing.owner, {}, query=query)
+        query += f"&cursor={msgspec.json.decode(own)['cursor']}"
+        _, rest = await crossing.ask(route, crossing.owner, {}, query=query)
+        assert MARK in rest, path
+        status, said = await crossing.ask(route, crossing.stranger, {}, query=query)
+        assert status in (200, 404, 422), (path, said)
+        assert MARK not in said.replace(repr(MARK), ""), (path, said)
+
+
+async def test_a_tenant_cannot_ask_for_all_tenants(crossing: Crossing) -> None:
+    for path, query in (
+        ("/v1/fleet/stuck", "all_tenants=true"),
+        ("/v1/fleet/unserved", "all_tenants=true"),
+        ("/v1/fleet/overview", ""),
+        ("/metrics", ""),
+    ):
+        route = Route("GET", path, "viewer")
+        status, said = await crossing.ask(route, crossing.stranger, {}, query=query)
+        assert status == 403, path
+        assert MARK not in said
+
+
+async def test_no_credentials_open_no_stream(crossing: Crossing) -> None:
+    for route in guarded(crossing.app):
+        if route.method == "WS":
+            path = route.filled(crossing.parameters(route))
+            [closed] = await open_socket(crossing.app, path, {})
+            assert closed["code"] == 4401
