@@ -21,6 +21,7 @@ from bench import (
     resume,
     scale,
     simulator,
+    sizes,
     sqlite,
 )
 from bench.figures import Figure
@@ -42,6 +43,7 @@ BENCHMARKS = {
     "crashes": crashes.measure,
     "http": http.measure,
     "load": load.measure,
+    "sizes": sizes.measure,
     "simulator": simulator.measure,
 }
 

@@ -18,8 +18,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from http.client import HTTPConnection
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -128,12 +129,17 @@ def free_port() -> int:
 
 
 @contextmanager
-def process(*command: str | Path, port: int, folder: Path) -> Generator[subprocess.Popen[bytes]]:
-    """Run a server until the block ends; the block begins when the server listens on the port."""
+def process(
+    *command: str | Path, port: int, folder: Path, ready: str = ""
+) -> Generator[subprocess.Popen[bytes]]:
+    """Run a server until the block ends.
+
+    The block begins when the server listens on the port, and answers 200 at the path ``ready``.
+    """
     with (folder / f"{port}.log").open("wb") as log:
         serving = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
     try:
-        _wait_until_up(serving, port, folder / f"{port}.log")
+        _wait_until_up(serving, port, folder / f"{port}.log", ready)
         yield serving
     finally:
         serving.send_signal(signal.SIGTERM)
@@ -144,22 +150,30 @@ def process(*command: str | Path, port: int, folder: Path) -> Generator[subproce
             serving.wait()
 
 
-def _wait_until_up(serving: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def _wait_until_up(serving: subprocess.Popen[bytes], port: int, log: Path, ready: str) -> None:
     deadline = time.monotonic() + UP_SECONDS_MAX
     while time.monotonic() < deadline and serving.poll() is None:
         with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
+            listens = probe.connect_ex(("127.0.0.1", port)) == 0
+        if listens and (not ready or _is_ok(port, ready)):
+            return
         threading.Event().wait(0.05)
     raise RuntimeError(f"a server did not come up:\n{log.read_text()[-2000:]}")
+
+
+def _is_ok(port: int, path: str) -> bool:
+    asking = HTTPConnection("127.0.0.1", port, timeout=5)
+    with closing(asking):
+        asking.request("GET", path)
+        return asking.getresponse().status == 200
 
 
 @contextmanager
 def _holdfast(port: int, folder: Path) -> Generator[None]:
     command = [sys.executable, "-m", "holdfast", "serve", PEERS / "holdfast_http.py"]
-    options = ["--url", f"sqlite:///{folder}/runs.db", "--port", str(port), "--rate", "1000000"]
+    options = ["--url", f"sqlite:///{folder}/runs.db", "--port", str(port)]
     options += ["--concurrency", str(2 * IN_FLIGHT), "--log-level", "warning"]
-    with process(*command, *options, port=port, folder=folder):
+    with process(*command, *options, port=port, folder=folder, ready="/readyz"):
         yield
 
 
@@ -228,8 +242,8 @@ def _start_over_http() -> float:
         folder, port = Path(name), free_port()
         command = [sys.executable, "-m", "holdfast", "serve", PEERS / "holdfast_http.py"]
         options = ["--url", f"sqlite:///{folder}/runs.db", "--port", str(port), "--no-worker"]
-        options += ["--rate", "1000000", "--log-level", "warning"]
-        with process(*command, *options, port=port, folder=folder) as serving:
+        options += ["--log-level", "warning"]
+        with process(*command, *options, port=port, folder=folder, ready="/readyz") as serving:
             asyncio.run(_send_starts(port, 200))
             before = _cpu_seconds(serving.pid)
             asyncio.run(_send_starts(port, STARTS))

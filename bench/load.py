@@ -35,7 +35,7 @@ LEASE_SECONDS = 5.0
 BEFORE_SECONDS = 12.0
 AFTER_SECONDS = 20.0
 RECOVERY_SECONDS_MAX = LEASE_SECONDS + 5
-STARTERS, SIGNALLERS, READERS = 8, 2, 4
+STARTERS, SIGNALLERS, READERS = 32, 2, 4
 WINDOW_SECONDS = 2.0
 
 
@@ -60,7 +60,7 @@ class Load:
                     "POST",
                     "/v1/runs",
                     {"graph": "quick", "input": number},
-                    {"Prefer": "wait=30", "Idempotency-Key": f"quick {number}"},
+                    {"Prefer": "wait=30", "Idempotency-Key": f"quick-{number}"},
                 )
                 if self._is_ok(answer.status, "start", answer.body):
                     result = answer.json().get("result")
@@ -138,10 +138,10 @@ def measure() -> list[Figure]:
         url = f"sqlite:///{folder}/runs.db"
         holdfast = [sys.executable, "-m", "holdfast"]
         serve = ["serve", str(GRAPHS), "--url", url, "--port", str(port), "--no-worker"]
-        serve += ["--rate", "1000000", "--log-level", "warning"]
+        serve += ["--log-level", "warning"]
         working = ["worker", str(GRAPHS), "--url", url, "--lease", f"{LEASE_SECONDS:.0f}s"]
         working += ["--concurrency", "50", "--log-level", "warning"]
-        with process(*holdfast, *serve, port=port, folder=folder):
+        with process(*holdfast, *serve, port=port, folder=folder, ready="/readyz"):
             workers = [subprocess.Popen([*holdfast, *working], cwd=folder) for _ in range(2)]
             try:
                 return asyncio.run(_drive(port, workers))

@@ -299,6 +299,7 @@ def test_every_error_has_a_code_of_its_own_and_a_message() -> None:
         "ModelUnavailable",
         "NotReady",
         "RunClosing",
+        "ServerStopping",
         "StoreUnavailable",
         "Throttled",
         "TooManyRequests",

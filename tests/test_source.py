@@ -58,9 +58,8 @@ def test_every_log_of_ours_escapes_what_it_shows() -> None:
     assert bare == []
 
 
-# Lines about a worker, a graph, a request, a span, a file, a folder or a bucket. That of a damaged
-# item names its key,
-# in which the tenant and the run stand.
+# Lines about a worker, a graph, a webhook, a request, a span, a file, a folder or a bucket. That of
+# a damaged item names its key, in which the tenant and the run stand.
 LOGS_OF_NO_RUN = {
     "engine/client/wait_warnings.py": {"warn_about_waits"},
     "engine/runs/graph_items.py": {"_try_publish"},
@@ -80,6 +79,7 @@ LOGS_OF_NO_RUN = {
     "storage/folder_blobs.py": {"_make_private"},
     "storage/s3.py": {"_fetch_account"},
     "storage/sqlite/file_guard.py": {"make_private"},
+    "webhooks/deliverer.py": {"_disable", "_run"},
 }
 LEVELS = {"critical", "debug", "error", "exception", "info", "log", "warning"}
 

@@ -4,10 +4,11 @@ The module `public` has the names. They are imported when the first one is used,
 which need none of them, such as ``holdfast --help``, start quickly.
 """
 
-from typing import TYPE_CHECKING, Any
-
 # Before everything else: it mends the import path of python -m holdfast.
 from holdfast import import_path as _import_path  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
+# isort: split
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast.public import *  # noqa: F403

@@ -32,7 +32,8 @@ class RunScope(msgspec.Struct, frozen=True):
     tenant: str
     run: str
     generation: str
-    """The identity of the run: an id may be used again after a run was removed."""
+    """The identity of the run: an id may be used again after a run was removed. It is empty while
+    the run is only in memory."""
     node: str = ""
     span: str = ""
     """The name of the current span, unique in the run."""
@@ -85,9 +86,10 @@ def log_fields() -> dict[str, str]:
         fields = {"run": run.run, "tenant": run.tenant}
         if run.node:
             fields["node"] = run.node
-        fields["trace_id"] = derived_trace_id(run.generation)
-        if run.span:
-            fields["span_id"] = derived_span_id(run.generation, run.span)
+        if run.generation:  # a run in memory has none yet
+            fields["trace_id"] = derived_trace_id(run.generation)
+            if run.span:
+                fields["span_id"] = derived_span_id(run.generation, run.span)
     request = REQUEST_SCOPE.get()
     if request is not None:
         fields["request"] = request.id

@@ -35,6 +35,17 @@ def test_a_key_is_shown_once_then_listed_and_revoked(holdfast: Holdfast) -> None
 
 
 @pytest.mark.only_on_a_store
+def test_what_acts_on_keys_prints_json(holdfast: Holdfast) -> None:
+    made = json.loads(holdfast("key", "create", "ci", "--role", "viewer", "--json").stdout)
+    revoked = holdfast("key", "revoke", made["id"], "--json")
+    assert json.loads(revoked.stdout) == {"id": made["id"], "revoked": True}
+    for typed, dropped in (((), False), (("--revoke",), True)):
+        rotated = json.loads(holdfast("key", "rotate", *typed, "--json").stdout)
+        assert rotated["older_keys_dropped"] is dropped
+        assert rotated["id"]
+
+
+@pytest.mark.only_on_a_store
 def test_a_key_for_every_tenant(holdfast: Holdfast) -> None:
     made = holdfast("key", "create", "ops", "--role", "admin", "--all-tenants", "--json")
     assert json.loads(made.stdout)["tenant"] == "*"
@@ -83,6 +94,8 @@ def test_a_key_of_one_tenant_on_a_server(
 
 
 def test_misuse_of_key_commands(holdfast: Holdfast) -> None:
-    assert holdfast("key", "create", "ci").exit_code == 2
+    missing = holdfast("key", "create", "ci")
+    assert missing.exit_code == 2
+    assert "Choose from: viewer, reviewer, operator, admin" in missing.stderr
     assert holdfast("key", "create", "ci", "--role", "root").exit_code == 2
     assert holdfast("key", "create", "a#b", "--role", "viewer").exit_code == 1

@@ -45,6 +45,9 @@ def test_a_webhook_in_json_has_its_secret(holdfast: Holdfast) -> None:
     added = json.loads(holdfast("webhook", "add", ADDRESS, "--json").stdout)
     assert added["secret"].startswith("whsec_")
     assert added["webhook"]["url"] == ADDRESS
+    id = added["webhook"]["id"]
+    removed = holdfast("webhook", "remove", id, "--json")
+    assert json.loads(removed.stdout) == {"id": id, "removed": True}
 
 
 @pytest.mark.only_on_a_store

@@ -19,8 +19,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, TraceIdRatioBased
 from opentelemetry.trace import StatusCode
 
-from holdfast import Context, Graph, Holdfast, Retry, agent, signal
-from holdfast.errors import InvalidRequest
+from holdfast import Context, Graph, Holdfast, Retry, agent, signal, tool
+from holdfast.engine.kernel.kernel import StoreOutage
+from holdfast.errors import InvalidRequest, Throttled
 from holdfast.integrations.offline import Offline
 from holdfast.integrations.telemetry import OpenTelemetry
 from holdfast.model.invocation import ToolCall
@@ -383,3 +384,73 @@ def test_a_killed_process_and_its_successor_emit_recorded_work_once(tmp_path: Pa
     ]
     assert len({span["trace"] for span in spans}) == 1
     assert len({span["id"] for span in spans}) == len(spans)
+
+
+async def test_runs_in_memory_have_traces_of_their_own(tmp_path: Path) -> None:
+    graph, waiting = Graph("quick", Ask), Graph("slow", Ask)
+
+    @graph.node
+    async def work(state: Ask, ctx: Context) -> Ask:
+        return replace(state, answer=await ctx.call(look_up, "x"))
+
+    @waiting.node
+    async def wait(state: Ask, ctx: Context) -> Ask:
+        await ctx.call(look_up, "x")
+        return replace(state, answer=await ctx.wait(GO))
+
+    traced = Traced(url_of(tmp_path))
+    async with traced.hf as hf, hf.worker([graph, waiting]):
+        for id in ("a", "b"):
+            await (await hf.start(graph, Ask("?"), id=id, durability="on_pause")).result()
+        run = await hf.start(waiting, Ask("?"), id="c", durability="on_pause")
+        await run.signal(GO, "go")
+        await run.result()
+    traces: dict[str, set[int]] = {}
+    for span in traced.spans:
+        assert span.attributes is not None
+        traces.setdefault(str(span.attributes["holdfast.run.id"]), set()).add(span.context.trace_id)
+    assert {id: len(found) for id, found in traces.items()} == {"a": 1, "b": 1, "c": 1}
+    assert len(set.union(*traces.values())) == 3
+    assert len({id_of(span) for span in traced.spans}) == len(traced.spans)
+
+
+async def test_a_record_that_was_lost_in_an_outage_is_no_span(tmp_path: Path) -> None:
+    graph = Graph("quick", Ask)
+    outages = [Throttled("busy")]
+
+    @graph.node
+    async def work(state: Ask, ctx: Context) -> Ask:
+        answer = await ctx.call(look_up, "x")
+        if outages:
+            raise StoreOutage(outages.pop())  # the record of the call is only buffered
+        return replace(state, answer=answer)
+
+    traced = Traced(url_of(tmp_path))
+    async with traced.hf as hf, hf.worker([graph]):
+        await (await hf.start(graph, Ask("?"), id="r-1")).result()
+    ids = [id_of(span) for span in traced.spans]
+    assert len(set(ids)) == len(ids)
+    assert traced.names().count("execute_tool look_up") == 1
+
+
+async def test_calls_of_a_long_node_are_emitted_as_they_become_durable(tmp_path: Path) -> None:
+    graph = Graph("quick", Ask)
+    emitted = 0
+
+    @tool(at_most_once=True)
+    async def book(number: int) -> int:
+        return number
+
+    @graph.node
+    async def work(state: Ask, ctx: Context) -> Ask:
+        nonlocal emitted
+        for number in range(20):
+            await ctx.call(book, number)
+        emitted = len(traced.spans)
+        return state
+
+    traced = Traced(url_of(tmp_path))
+    async with traced.hf as hf, hf.worker([graph]):
+        await (await hf.start(graph, Ask("?"), id="r-1")).result()
+    assert emitted >= 10
+    assert len({id_of(span) for span in traced.spans}) == len(traced.spans) == 22

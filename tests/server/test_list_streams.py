@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 
 import httpx
 import pytest
@@ -12,8 +13,10 @@ from websockets.exceptions import InvalidStatus
 
 from holdfast import Holdfast
 from holdfast.errors import StoreUnavailable
+from holdfast.model.run import RunEntry, RunPage
 from holdfast.server import ServerOptions
 from holdfast.server.streams import list_poller
+from holdfast.server.streams.list_poller import ListPoller, join_list
 from tests.server.graphs import APPROVED, Order, orders
 from tests.server.stream_clients import Opens, Received, open_events, open_socket
 from tests.server.streaming import SECONDS_MAX, Served, served
@@ -181,3 +184,36 @@ async def test_a_list_that_cannot_be_read_ends_with_the_error(
         end = await anext(messages)
         assert (end.kind, end.data["reason"]) == ("end", "error")
         assert end.data["code"] == StoreUnavailable.code
+
+
+async def test_what_changes_before_the_first_rows_are_taken_is_told() -> None:
+    """A slow client takes the snapshot, and the list is read again before it takes more."""
+    rows = {id: entry(id) for id in ("o-1", "o-2", "o-3")}
+    page = RunPage([rows["o-2"], rows["o-1"]], None)
+
+    async def read() -> RunPage:
+        return page
+
+    poller = ListPoller(read, poll_seconds=SECONDS_MAX)
+    follower, first = await join_list(poller, None)
+    page = RunPage([rows["o-3"], rows["o-2"]], None)
+    await poller.refresh()
+    told = [(each.kind, json.loads(each.data)["id"]) for each in await follower.take()]
+    await poller.close()
+    assert json.loads(first.data)["ids"] == ["o-2", "o-1"]
+    assert told == [("run", "o-2"), ("run", "o-1"), ("gone", "o-1"), ("run", "o-3")]
+
+
+def entry(id: str) -> RunEntry:
+    """Return the row of a run in a list."""
+    then = datetime(2026, 11, 1, tzinfo=UTC)
+    return RunEntry(
+        id=id,
+        tenant="default",
+        graph="orders",
+        version=1,
+        status="ready",
+        labels={},
+        created_at=then,
+        updated_at=then,
+    )

@@ -40,7 +40,8 @@ async def test_a_start_answers_at_once_with_the_runs_address(
 ) -> None:
     response = await http.post("/v1/runs", json={**BOOK, "id": "a b", "labels": {"k": "v"}})
     assert response.status_code == 201
-    assert response.json() == {"id": "a b", "tenant": "default", "url": "/v1/runs/a%20b"}
+    started = {"id": "a b", "tenant": "default", "url": "/v1/runs/a%20b"}
+    assert response.json() == {**started, "status": None, "result": None}
     assert response.headers["location"] == "/v1/runs/a%20b"
     assert (await http.get(response.headers["location"])).json()["labels"] == {"k": "v"}
     again = await http.post("/v1/runs", json={**BOOK, "id": "a b"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ import pytest
 from holdfast import Context, Graph, Holdfast, days, signal
 from holdfast.clock import ManualClock
 from holdfast.engine.kernel.kernel import Kernel
-from holdfast.errors import InvalidRequest, RunFailed, TargetRefused, WebhookNotFound
-from holdfast.records.keys import RunKey
+from holdfast.engine.runs.webhook_watch import list_subscriptions
+from holdfast.errors import InvalidRequest, RunFailed, TargetRefused, Throttled, WebhookNotFound
+from holdfast.records.keys import SETTINGS, RunKey
 from holdfast.storage import Prefix, Put
 from holdfast.storage.layout import TOKEN
 from holdfast.webhooks.deliverer import Deliverer
@@ -96,6 +98,10 @@ class Pump:
     def __init__(self, hf: Holdfast, sender: FakeSender, clock: ManualClock) -> None:
         self.deliverer = Deliverer(kernel_of(hf), sender)
         self._clock = clock
+
+    @property
+    def now(self) -> float:
+        return self._clock.monotonic()
 
     async def poll(self, *, after: float = 0.0) -> None:
         """Deliver what is due after a time; return when nothing is under way."""
@@ -247,6 +253,25 @@ async def test_a_run_in_memory_is_followed_when_it_pauses(
         await hf.start(orders, Order(), id="o-1", durability="on_pause")
     await pump.poll(after=2)
     assert sender.told("o-1") == ["run.started", "run.paused"]
+
+
+async def test_a_run_in_memory_is_not_lost_if_the_webhooks_cannot_be_read_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = [Throttled("busy"), Throttled("busy")]
+
+    async def fail_twice(kernel: Kernel, tenant: str) -> Any:
+        if errors:
+            raise errors.pop()
+        return await list_subscriptions(kernel, tenant)
+
+    monkeypatch.setattr("holdfast.engine.runs.webhook_watch.list_subscriptions", fail_twice)
+    async with Holdfast(f"sqlite:///{tmp_path}/runs.db") as hf, hf.worker([orders]):
+        await hf.webhooks.add(URL)
+        run = await hf.start(orders, Order(), id="o-1", durability="on_pause")
+        assert (await run.get()).status == "waiting"
+        assert errors == []
+        assert len(await items_of(hf, "o-1")) == 1
 
 
 async def test_a_store_without_webhooks_pays_nothing(hf: Holdfast) -> None:
@@ -429,6 +454,33 @@ async def test_a_lost_nudge_delays_but_loses_nothing(
     assert sender.told("o-1") == ["run.started", "run.paused", "run.finished"]
 
 
+async def test_a_nudge_survives_an_error_of_the_store(
+    hf: Holdfast, pump: Pump, sender: FakeSender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await hf.webhooks.add(URL)
+    await start(hf, "o-1")
+    await pump.poll(after=2)
+    for _ in range(12):  # nothing is new, so the next look is in an hour
+        await pump.poll(after=3601)
+    await finish(hf, "o-1")
+
+    async def throttle(*_: Any, **__: Any) -> Any:
+        raise Throttled("busy")
+
+    for place in (
+        "holdfast.webhooks.deliverer.list_subscriptions",
+        "holdfast.webhooks.deliverer.read_row",
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, throttle)
+            with suppress(Throttled):
+                await pump.nudge(hf, "o-1")
+            await pump.settle()
+        assert sender.told("o-1") == ["run.started", "run.paused"]
+    await pump.poll(after=1)
+    assert sender.told("o-1") == ["run.started", "run.paused", "run.finished"]
+
+
 async def test_looks_become_rare_while_nothing_changes(
     hf: Holdfast, pump: Pump, clock: ManualClock
 ) -> None:
@@ -455,7 +507,81 @@ async def test_a_damaged_item_is_left_alone(hf: Holdfast, pump: Pump, sender: Fa
     assert sender.told("o-2") == ["run.started", "run.paused"]
 
 
+async def test_an_item_that_is_postponed_outlives_its_run(
+    hf: Holdfast, pump: Pump, sender: FakeSender
+) -> None:
+    await hf.webhooks.add(URL, events=["run.paused", "run.finished"])
+    async with hf.worker([orders]):
+        await (await hf.start(orders, Order(), id="o-1", expires=days(60))).until("waiting")
+    await pump.poll(after=2)
+    (item,) = await items_of(hf, "o-1")
+    await pump.poll(after=3600 * 24 * 20)
+    for _ in range(5):  # the receiver fails, and is left alone for a while
+        pump.deliverer._targets.note(item["show"]["webhook"], pump.now, failed=True)
+    await finish(hf, "o-1")
+    await pump.nudge(hf, "o-1")
+    assert sender.told("o-1") == ["run.paused"]
+    (postponed,) = await items_of(hf, "o-1")
+    assert postponed["ttl"] >= item["ttl"]
+    await pump.poll(after=60)
+    assert sender.told("o-1") == ["run.paused", "run.finished"]
+
+
+async def test_a_damaged_row_is_not_looked_at_every_second(
+    hf: Holdfast, pump: Pump, sender: FakeSender, caplog: pytest.LogCaptureFixture
+) -> None:
+    await hf.webhooks.add(URL)
+    await start(hf, "o-1")
+    await start(hf, "o-2")
+    kernel = kernel_of(hf)
+    row = await kernel.heads.get(hf.run("o-1")._key.head)
+    assert row is not None
+    damaged = {name: value for name, value in row.items() if name != TOKEN}
+    await kernel.heads.write(Put({**damaged, "status": 7}, None))
+    before = hf.meter.report().by_purpose()["head"].reads
+    for _ in range(30):
+        await pump.poll(after=1)
+    assert not [line for line in caplog.messages if "not handled" in line]
+    assert hf.meter.report().by_purpose()["head"].reads - before < 10
+    assert sender.told("o-2") == ["run.started", "run.paused"]
+    await kernel.heads.write(Put({**damaged}, None))  # an operator has repaired it
+    await pump.poll(after=2 * 3600)
+    assert sender.told("o-1") == ["run.started", "run.paused"]
+
+
 # --- subscriptions --------------------------------------------------------------------------------
+
+
+async def test_a_webhook_whose_addition_was_cut_short_is_followed_or_absent(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = kernel_of(hf)
+    resolve, written = kernel.resolve_write, 0
+
+    async def die_after_one(table: Any, write: Any, **options: Any) -> Any:
+        nonlocal written
+        written += 1
+        if written > 1:
+            raise Throttled("busy")
+        return await resolve(table, write, **options)
+
+    await kernel.get_settings()
+    with monkeypatch.context() as patch:
+        patch.setattr(kernel, "resolve_write", die_after_one)
+        with pytest.raises(Throttled):
+            await hf.webhooks.add(URL)
+    stored = await kernel.settings_table.get(SETTINGS)
+    assert stored is not None
+    assert not await hf.webhooks.list() or stored.get("webhooks")
+
+
+async def test_settings_that_were_read_late_do_not_hide_the_webhooks(hf: Holdfast) -> None:
+    kernel = kernel_of(hf)
+    late = await kernel.get_settings()
+    await hf.webhooks.add(URL)
+    assert kernel.has_webhooks
+    kernel.adopt_settings(late)
+    assert kernel.has_webhooks
 
 
 async def test_a_secret_is_shown_once(hf: Holdfast, caplog: pytest.LogCaptureFixture) -> None:

@@ -52,7 +52,7 @@ async def http(hf: Holdfast, receiver: Receiver) -> AsyncIterator[httpx.AsyncCli
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with (
         app.lifespan(),
-        httpx.AsyncClient(transport=transport, base_url="http://server") as client,
+        httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
     ):
         yield client
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.parameters import example
+from holdfast.cli.parameters import RequiredChoice, example
 
 __all__ = ["alerts"]
 
@@ -18,7 +18,7 @@ _EPILOG = example(
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("system", type=click.Choice(list(_RULES)))
+@click.argument("system", type=RequiredChoice(list(_RULES)))
 def alerts(system: str) -> None:
     """Print alert rules: for Prometheus, or as a CloudFormation template for CloudWatch.
 

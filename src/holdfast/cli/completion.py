@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from holdfast.cli.parameters import example
+from holdfast.cli.parameters import RequiredChoice, example
 
 __all__ = ["completion"]
 
@@ -18,7 +18,7 @@ _VARIABLE = "_HOLDFAST_COMPLETE"
         "holdfast completion fish > ~/.config/fish/completions/holdfast.fish",
     )
 )
-@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+@click.argument("shell", type=RequiredChoice(("bash", "zsh", "fish")))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
     """Print the script that completes commands, options and their values in a SHELL."""

@@ -9,7 +9,7 @@ import click
 from holdfast.app import Holdfast
 from holdfast.cli.key_rotation import rotate
 from holdfast.cli.opening import Opened, with_holdfast
-from holdfast.cli.parameters import DURATION, example, json_option
+from holdfast.cli.parameters import DURATION, RequiredChoice, example, json_option
 from holdfast.cli.text import columns, pretty, say
 from holdfast.model.api_key import ANY_TENANT, KEY_ROLES, ApiKey, KeyRole
 from holdfast.model.moments import utc_text
@@ -33,7 +33,10 @@ key.add_command(rotate)
 @key.command(epilog=example("holdfast key create ci --role operator --expires 90d"))
 @click.argument("name")
 @click.option(
-    "--role", type=click.Choice(KEY_ROLES), required=True, help="What the key's holder may do."
+    "--role",
+    type=RequiredChoice(KEY_ROLES),
+    required=True,
+    help="What the key's holder may do.",
 )
 @click.option("--expires", type=DURATION, help="How long it is valid.  [default: until revoked]")
 @_all_tenants_option
@@ -84,11 +87,15 @@ async def list_keys(holdfast: Opened, *, all_tenants: bool, as_json: bool) -> No
 
 @key.command(epilog=example("holdfast key revoke 5hq3k7mzc2vnyt4x"))
 @click.argument("id")
+@json_option
 @with_holdfast()
-async def revoke(holdfast: Opened, *, id: str) -> None:
+async def revoke(holdfast: Opened, *, id: str, as_json: bool) -> None:
     """Delete the API key ID. Every server refuses it at the latest 5 seconds later."""
     await holdfast.keys.revoke(id)
-    say(f"key {id} is revoked")
+    if as_json:
+        click.echo(pretty({"id": id, "revoked": True}))
+    else:
+        say(f"key {id} is revoked")
 
 
 def _row(shown: ApiKey) -> Sequence[str]:

@@ -21,6 +21,7 @@ from holdfast.storage.open import is_in_memory
 
 __all__ = [
     "DURATION",
+    "RequiredChoice",
     "budget_options",
     "check_store_url",
     "example",
@@ -111,6 +112,13 @@ class _DurationType(click.ParamType[str]):
 
 DURATION = _DurationType()
 """The type of options and arguments that are durations."""
+
+
+class RequiredChoice(click.Choice[str]):
+    """Words that must be given: an error lists them in one line."""
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
+        return f"Choose from: {', '.join(self.choices)}"
 
 
 def parse_path(text: str) -> Path:

@@ -21,6 +21,7 @@ from holdfast.cli.live_screen import is_drawable
 from holdfast.cli.opening import Opened, OpenedRun, with_holdfast
 from holdfast.cli.parameters import (
     DURATION,
+    RequiredChoice,
     example,
     filter_options,
     json_option,
@@ -224,7 +225,7 @@ async def watch(
 
 @click.command(epilog=example("holdfast run until doc-42 waiting --timeout 30s"))
 @click.argument("id")
-@click.argument("statuses", nargs=-1, required=True, type=click.Choice(get_args(Status)))
+@click.argument("statuses", nargs=-1, required=True, type=RequiredChoice(get_args(Status)))
 @click.option(
     "--paused-for",
     type=click.Choice(PAUSE_REASONS),

@@ -100,11 +100,15 @@ def _webhook_rows(found: Sequence[Webhook]) -> list[tuple[str, ...]]:
 
 @webhook.command(epilog=example("holdfast webhook remove wh_0190a5c2e1f67c3d9b0a4f5e6d7c8b9a"))
 @click.argument("id")
+@json_option
 @with_holdfast()
-async def remove(holdfast: Opened, *, id: str) -> None:
+async def remove(holdfast: Opened, *, id: str, as_json: bool) -> None:
     """Remove a webhook. Servers and workers stop to deliver to it within 5 s."""
     await holdfast.webhooks.remove(id)
-    say(f"webhook {id} is removed")
+    if as_json:
+        click.echo(pretty({"id": id, "removed": True}))
+    else:
+        say(f"webhook {id} is removed")
 
 
 @webhook.command(epilog=example("holdfast webhook test wh_0190a5c2e1f67c3d9b0a4f5e6d7c8b9a"))

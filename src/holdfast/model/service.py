@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from holdfast.model.json_form import JsonForm
 from holdfast.model.progress import BulkProgress
-from holdfast.model.run import AmbiguousCall, SessionQueueEntry, SetAsideSignal
+from holdfast.model.run import AmbiguousCall, SessionQueueEntry, SetAsideSignal, Status
 
 __all__ = [
     "AmbiguousCallPage",
@@ -41,6 +41,10 @@ class StartedRun(JsonForm, frozen=True, kw_only=True):
     tenant: str
     url: str
     """The path of the run on this server."""
+    status: Status | None = None
+    """The status after the wait, if the request asked to wait for the end of the run."""
+    result: Any = None
+    """The result in its stored form, if the run finished meanwhile."""
 
 
 class RunInput(JsonForm, frozen=True):

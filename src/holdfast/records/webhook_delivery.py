@@ -129,8 +129,13 @@ def create_delivery_write(made: Delivery, *, run_ttl: int, token: str) -> Put:
 
 
 def delivery_write(changed: Delivery, read: Mapping[str, Any], *, run_ttl: int, token: str) -> Put:
-    """Return the write of a changed item. It fails if the item is not what was read."""
-    return Put(_item(changed, run_ttl), Equals(TOKEN, read[TOKEN]), token)
+    """Return the write of a changed item. It fails if the item is not what was read.
+
+    The item never gets an earlier ``ttl``: it must outlive the run, which may pause for weeks.
+    """
+    item = _item(changed, run_ttl)
+    item["ttl"] = max(item["ttl"], read.get("ttl", 0))
+    return Put(item, Equals(TOKEN, read[TOKEN]), token)
 
 
 def drop_delivery_write(read: Mapping[str, Any]) -> Delete:

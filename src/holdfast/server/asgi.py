@@ -31,7 +31,7 @@ from holdfast.server.roles import check_roles
 from holdfast.server.routes import HANDLERS
 from holdfast.server.routing import described_routes, options_handlers
 from holdfast.server.services import OPENED, Connection, Services
-from holdfast.server.streams.sockets import HandshakeRefusals, note_socket_error
+from holdfast.server.streams.sockets import note_socket_error
 
 __all__ = ["ServerApp", "asgi"]
 
@@ -70,8 +70,6 @@ class ServerApp:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["method"] == "HEAD":
             scope, send = {**scope, "method": "GET"}, _without_body(send)
-        if scope["type"] == "websocket":
-            send = HandshakeRefusals(scope, send)
         scope[OPENED] = []  # shared by copies of the scope
         try:
             await self._app(scope, receive, send)
@@ -136,17 +134,25 @@ def _litestar(services: Services, run: Any) -> Litestar:
         logging_config=None,
         opt={"services": services},
         openapi_config=None,
-        request_max_body_size=services.options.body_bytes_max,
+        request_max_body_size=None,  # the gate has the limit
         response_class=JsonResponse,
     )
 
 
 def _without_body(send: Any) -> Any:
-    """Return a sender that leaves out what a response to HEAD must not have."""
+    """Return a sender that leaves out what a response to HEAD must not have.
+
+    The response to HEAD ends with its headers. A stream sees that as a client that left.
+    """
+    is_over = False
 
     async def send_headers(message: Any) -> None:
+        nonlocal is_over
         if message["type"] == "http.response.body":
-            message = {**message, "body": b""}
+            if is_over:
+                return
+            is_over = True
+            message = {"type": "http.response.body", "body": b"", "more_body": False}
         await send(message)
 
     return send_headers

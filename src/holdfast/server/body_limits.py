@@ -10,6 +10,7 @@ from litestar.exceptions import ClientException, HTTPException
 from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 
 from holdfast.server.options import ServerOptions
+from holdfast.server.problems import LEFT
 
 __all__ = ["LimitedReceive", "Message", "is_too_deep"]
 
@@ -26,9 +27,15 @@ class LimitedReceive:
     """
 
     def __init__(
-        self, receive: Callable[[], Awaitable[Message]], options: ServerOptions, *, size: int | None
+        self,
+        scope: Message,
+        receive: Callable[[], Awaitable[Message]],
+        options: ServerOptions,
+        *,
+        size: int | None,
     ) -> None:
         """``size`` is what the client says in Content-Length."""
+        self._scope = scope
         self._receive = receive
         self._options = options
         self._size = size
@@ -46,6 +53,8 @@ class LimitedReceive:
         if self._size is not None and self._size > self._options.body_bytes_max:
             raise self._too_large()
         first = await self._receive_in_time()
+        if first["type"] == "http.disconnect":
+            self._scope[LEFT] = True
         if is_too_deep(first.get("body", b""), self._options.json_depth_max):
             raise ClientException(
                 f"the body must be nested at most {self._options.json_depth_max} deep"

@@ -10,6 +10,7 @@ import msgspec
 from holdfast.server.body_limits import LimitedReceive, Message
 from holdfast.server.options import ServerOptions
 from holdfast.server.problems import PROBLEM_JSON, Problem
+from holdfast.server.streams.sockets import HandshakeRefusals
 
 __all__ = ["Gate"]
 
@@ -55,14 +56,14 @@ class Gate:
         problem = self._problem_of(scope, headers)
         if scope["type"] == "websocket":
             if problem is None:
-                await self._app(scope, receive, send)
+                await self._app(scope, receive, HandshakeRefusals(scope, send))
             else:
                 await receive()
                 await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
             return
         secured = _secured(send)
         if problem is None:
-            body = LimitedReceive(receive, self._options, size=headers.content_length)
+            body = LimitedReceive(scope, receive, self._options, size=headers.content_length)
             await self._app(scope, body, secured)
         else:
             await _send_problem(problem, secured)

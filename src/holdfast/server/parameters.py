@@ -25,6 +25,7 @@ __all__ = [
     "Limit",
     "MomentText",
     "NameText",
+    "Prefer",
     "RunId",
     "StartBody",
     "address",
@@ -50,6 +51,15 @@ IdempotencyKey = Annotated[
         max_length=255,
         pattern=r"^[\x21-\x7e]+$",
         description="A name for this request: repeated with the same name, it counts once.",
+    ),
+]
+
+Prefer = Annotated[
+    str | None,
+    HeaderParameter(
+        name="Prefer",
+        max_length=255,
+        description="wait=30 waits up to 30 seconds, and at most 60, for the end of the run.",
     ),
 ]
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 from litestar import Request, Response
-from litestar.exceptions import HTTPException, ValidationException
+from litestar.exceptions import HTTPException, InternalServerException, ValidationException
 
 from holdfast.display import get_logger
 from holdfast.errors import (
@@ -45,12 +45,14 @@ from holdfast.errors import (
     WebhookNotFound,
 )
 
-__all__ = ["PROBLEM_JSON", "STATUSES", "Problem", "problem_of", "status_of"]
+__all__ = ["LEFT", "PROBLEM_JSON", "STATUSES", "Problem", "problem_of", "status_of"]
 
 _log = get_logger("holdfast.server")
 
 PROBLEM_JSON = "application/problem+json"
 _RETRY_AFTER_SECONDS = 1
+LEFT = "holdfast.left"
+"""What a request's scope has if the client left before its body had arrived."""
 
 # The first class that matches counts, so a subclass stands before its base.
 STATUSES: tuple[tuple[type[HoldfastError], int], ...] = (
@@ -113,7 +115,12 @@ def problem_of(request: Request[Any, Any, Any], error: Exception) -> Response[An
         return _response(_problem_of_ours(error), headers=headers)
     if isinstance(error, HTTPException) and error.status_code < 500:
         return _response(_problem_of_request(error), headers=error.headers)
-    _log.exception("%s %s failed", request.method, request.scope["path"], exc_info=error)
+    scope = cast("dict[str, Any]", request.scope)
+    if isinstance(error, InternalServerException) and LEFT in scope:
+        return _response(Problem("Bad Request", 400, "bad_request", "The body did not arrive."))
+    # Not the path: that of a callback is a secret.
+    route = scope.get("path_template") or "a request without a route"
+    _log.exception("%s %s failed", request.method, route, exc_info=error)
     return _response(Problem("Internal Server Error", 500, "internal", "See the server's log."))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import uvicorn
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from holdfast.clock import SystemClock
 from holdfast.server.asgi import ServerApp
@@ -94,14 +95,14 @@ async def _shut_part_down(services: Services, name: str) -> None:
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """Return what makes the loop of a server's process: that of uvloop, if it is installed."""
-    return uvicorn.Config("", loop="auto").get_loop_factory()
+    return uvicorn.Config("", loop="auto", log_config=None).get_loop_factory()
 
 
 def _config(app: Any, options: ServerOptions, requests_seconds_max: float) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=limited_protocol(options),
-        ws="websockets-sansio",
+        ws=_WebSocketProtocol,
         lifespan="off",
         interface="asgi3",
         log_config=None,
@@ -113,6 +114,18 @@ def _config(app: Any, options: ServerOptions, requests_seconds_max: float) -> uv
         timeout_graceful_shutdown=max(1, round(requests_seconds_max)),
         ws_max_size=_WEBSOCKET_MESSAGE_BYTES_MAX,
     )
+
+
+class _WebSocketProtocol(WebSocketsSansIOProtocol):
+    """Takes a handshake that was refused with a response as complete, as uvicorn's others do.
+
+    Without this, uvicorn logs an error for each of them.
+    """
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body":
+            self.handshake_complete = True
 
 
 class _Uvicorn(uvicorn.Server):

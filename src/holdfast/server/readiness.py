@@ -21,7 +21,8 @@ class Readiness:
     def __init__(self, hf: Holdfast) -> None:
         self._hf = hf
         self._worker: Worker | None = None
-        self._is_shut_down = False
+        self.stopping = asyncio.Event()
+        """Set when the shutdown begins: requests that wait should answer soon."""
         self._probe: asyncio.Task[str] | None = None
         self._probed_at = 0.0
 
@@ -34,7 +35,7 @@ class Readiness:
 
         The server itself still answers requests until it stops.
         """
-        self._is_shut_down = True
+        self.stopping.set()
 
     async def check(self) -> None:
         """Return if the server is ready.
@@ -43,7 +44,7 @@ class Readiness:
             NotReady: it shuts down, its worker cannot work, or its store does not answer. The
                 message names the kind of the error and no address.
         """
-        if self._is_shut_down:
+        if self.stopping.is_set():
             raise NotReady("the server shuts down")
         if self._worker is not None and not self._worker.health.ok:
             health = self._worker.health

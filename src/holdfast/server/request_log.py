@@ -42,6 +42,11 @@ class _RequestFacts:
         self.status = _NO_ANSWER
         self.streams = False
 
+    @property
+    def header(self) -> tuple[bytes, bytes]:
+        """The header that tells the client the id."""
+        return b"x-request-id", self.id.encode()
+
 
 class RequestLog:
     """An ASGI application around another one, which logs and measures its requests."""
@@ -73,16 +78,18 @@ class RequestLog:
             match message["type"]:
                 case "http.response.start":
                     facts.status = message["status"]
-                    own = (b"x-request-id", facts.id.encode())
-                    headers = [*message.get("headers", ()), own]
+                    headers = [*message.get("headers", ()), facts.header]
                     if any(_is_event_stream(*header) for header in headers):
                         self._begin_stream(facts)
                     message = {**message, "headers": headers}
                 case "websocket.accept":
                     facts.status = _SWITCHED
                     self._begin_stream(facts)
+                case "websocket.http.response.start":
+                    facts.status = message["status"]
+                    message = {**message, "headers": [*message.get("headers", ()), facts.header]}
                 case "websocket.close" if not facts.streams:
-                    facts.status = _REFUSED
+                    facts.status = _refusal(message.get("code", _REFUSED))
                 case _:
                     pass
             await send(message)
@@ -152,6 +159,11 @@ def _first_headers(scope: Any) -> dict[bytes, bytes]:
 def _valid(pattern: re.Pattern[str], value: bytes | None) -> str:
     text = "" if value is None else value.decode("latin-1")
     return text if pattern.fullmatch(text) else ""
+
+
+def _refusal(code: int) -> int:
+    """Return the status for which a close code stands: 4404 is 404."""
+    return code - 4000 if 4400 <= code < 4600 else _REFUSED
 
 
 def _is_event_stream(name: bytes, value: bytes) -> bool:

@@ -23,13 +23,15 @@ from holdfast.engine.runs.webhook_watch import list_subscriptions
 from holdfast.errors import (
     ConditionFailed,
     HoldfastError,
+    ItemDamaged,
     JournalDamaged,
     RunNotFound,
     StoreClosed,
+    StoreError,
 )
 from holdfast.records.head import ENDED, TROUBLED, Head
 from holdfast.records.index_keys import due_by
-from holdfast.records.keys import RunKey
+from holdfast.records.keys import HEAD, RunKey
 from holdfast.records.webhook import Subscription, disable_webhook_write
 from holdfast.records.webhook_delivery import (
     DELIVERY_SHARDS,
@@ -44,6 +46,7 @@ from holdfast.records.webhook_delivery import (
 from holdfast.storage import Key
 from holdfast.webhooks.messages import WebhookMessage, message_of, next_event, test_message
 from holdfast.webhooks.schedule import (
+    DAMAGED_MS,
     LEASE_MS,
     ORPHAN_MS,
     gives_up,
@@ -81,6 +84,8 @@ class Deliverer:
         # Items to handle again when the task that handles them now has ended.
         self._again: set[Key] = set()
         self._nudged: dict[tuple[RunKey, str], None] = {}
+        # Items that were not handled because the store failed: their next look may be far away.
+        self._unhandled: dict[Key, None] = {}
         self._wake = asyncio.Event()
         self._stopping = False
         self._loop: asyncio.Task[None] | None = None
@@ -99,8 +104,10 @@ class Deliverer:
         self._wake.set()
         if self._loop is not None:
             await asyncio.wait([self._loop, *self._tasks.values()], timeout=_STOP_SECONDS)
-            for task in (self._loop, *self._tasks.values()):
+            left = (self._loop, *self._tasks.values())
+            for task in left:
                 task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
 
     # --- what is due ------------------------------------------------------------------------------
 
@@ -138,14 +145,24 @@ class Deliverer:
         self._wake.clear()
 
     async def _poll(self) -> None:
+        unhandled, self._unhandled = self._unhandled, {}
+        for key in unhandled:
+            await self._begin(key)
         for run, generation in list(self._nudged):
             del self._nudged[run, generation]
-            if await list_subscriptions(self._kernel, run.tenant):
-                found = self._kernel.webhook_items.query_all(run.pk, deliveries_range(generation))
-                async for item in found:
-                    await self._begin(Key(item["PK"], item["SK"]))
+            try:
+                await self._begin_of_run(run, generation)
+            except StoreError:
+                self._nudged[run, generation] = None
+                raise
         for shard in range(DELIVERY_SHARDS):
             await self._begin_due(due_partition(shard))
+
+    async def _begin_of_run(self, run: RunKey, generation: str) -> None:
+        if await list_subscriptions(self._kernel, run.tenant):
+            found = self._kernel.webhook_items.query_all(run.pk, deliveries_range(generation))
+            async for item in found:
+                await self._begin(Key(item["PK"], item["SK"]))
 
     async def _begin_due(self, partition: str) -> None:
         now, cursor = due_by(self._kernel.clock.now_ms()), None
@@ -188,9 +205,13 @@ class Deliverer:
         except StoreClosed:
             return
         except HoldfastError as error:
-            _log.warning("the webhook item %s was not handled: %s", key.sk, error)
+            run = RunKey.parsed(key.pk)
+            _log.warning("%s: the webhook item %s was not handled: %s", run.log_name, key.sk, error)
+            if isinstance(error, StoreError) and len(self._unhandled) < _NUDGES_MAX:
+                self._unhandled[key] = None
         except Exception:
-            _log.exception("the webhook item %s was not handled", key.sk)
+            run = RunKey.parsed(key.pk)
+            _log.exception("%s: the webhook item %s was not handled", run.log_name, key.sk)
 
     async def _follow(self, key: Key) -> None:
         """Tell the webhook all that is new; then note when to look again."""
@@ -216,7 +237,12 @@ class Deliverer:
             if delivery.state == "pending":
                 await self._step_test(item, delivery, webhook)
             return None
-        head = await self._read_run(delivery)
+        try:
+            head = await self._read_run(delivery)
+        except (ItemDamaged, JournalDamaged) as error:  # until an operator repairs the row
+            self._kernel.note_damage({"PK": delivery.key.pk, "SK": HEAD}, error)
+            await self._postpone(item, delivery, DAMAGED_MS)
+            return None
         if head is None:
             if now_ms - delivery.created_ms > ORPHAN_MS:
                 await self._drop(item)

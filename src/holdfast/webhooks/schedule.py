@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["LEASE_MS", "ORPHAN_MS", "gives_up", "next_look_ms", "next_retry_ms"]
+__all__ = ["DAMAGED_MS", "LEASE_MS", "ORPHAN_MS", "gives_up", "next_look_ms", "next_retry_ms"]
 
 _SECOND_MS = 1_000
 _MINUTE_MS = 60 * _SECOND_MS
@@ -12,6 +12,8 @@ LEASE_MS = 30 * _SECOND_MS
 """For how long one process may deliver a message: longer than an attempt may take."""
 ORPHAN_MS = 5 * _MINUTE_MS
 """How old an item without a run must be before it is deleted: its start may still be under way."""
+DAMAGED_MS = _HOUR_MS
+"""How long a run is left alone whose row cannot be read."""
 _FIRST_LOOK_MS = 15 * _SECOND_MS
 _LOOK_MS_MAX = _HOUR_MS
 _FIRST_RETRY_MS = 5 * _SECOND_MS

@@ -7,6 +7,8 @@ from base64 import b64decode, b64encode
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 
+import msgspec
+
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.argument_checks import validated_limit
 from holdfast.engine.runs.webhook_watch import list_subscriptions
@@ -96,14 +98,14 @@ class Webhooks:
                 limit=_WEBHOOKS_MAX,
             )
         settings = await kernel.get_settings(seconds_old_max=0.0)
-        await kernel.resolve_write(
-            kernel.webhook_items, add_webhook_write(added, token=kernel.ids.new())
-        )
-        if not settings.webhooks:
+        if not settings.webhooks:  # first, so that no process overlooks a webhook that is there
             await kernel.resolve_write(
                 kernel.settings_table, note_webhooks_write(token=kernel.ids.new())
             )
-            await kernel.get_settings(seconds_old_max=0.0)
+            kernel.adopt_settings(msgspec.structs.replace(settings, webhooks=True))
+        await kernel.resolve_write(
+            kernel.webhook_items, add_webhook_write(added, token=kernel.ids.new())
+        )
         kernel.webhooks.forget(tenant)
         return NewWebhook(webhook=added.shown(), secret=added.secret)
 

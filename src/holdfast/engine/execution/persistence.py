@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 
 from holdfast.engine.execution.claim import Claim
@@ -10,6 +12,7 @@ from holdfast.engine.execution.run_row import RunRow
 from holdfast.engine.journal.in_memory import InMemoryRun, RunExists
 from holdfast.engine.kernel.kernel import ClaimLost
 from holdfast.engine.runs.starting import create_run, write_input
+from holdfast.engine.runs.webhook_watch import watch_run
 from holdfast.errors import InvalidInput, InvalidResult
 from holdfast.records.head import Head
 
@@ -67,6 +70,7 @@ class Persistence:
                 blobs=writer.extent.blobs or head.extent.blobs,
             )
             head = msgspec.structs.replace(head, extent=extent)
+            await self._claim.retry_store_errors(partial(watch_run, self._claim.kernel, head))
             # Retried until its result is known: a second attempt would be another generation.
             stored = await create_run(self._claim.kernel, head, alive=self._claim.alive)
         except (RunExists, InvalidInput, InvalidResult) as error:

@@ -47,6 +47,8 @@ class RunSpans:
         self._pending: list[RunSpan] = []
         self._epoch = claimed.head.epoch
         self._was_ended = claimed.head.status in ENDED
+        # A run in memory gets its generation when it is stored, which may never happen.
+        self._generation_in_memory = "" if claimed.head.generation else claimed.kernel.ids.new()
         self._began = self.now()
         self._nodes: dict[str, _NodeSpan] = {}
         self._agents: Counter[str] = Counter()
@@ -65,14 +67,21 @@ class RunSpans:
 
     def scope(self, node: str, span: str) -> RunScope:
         """Return the scope of a span of this run."""
-        head = self._claimed.head
-        return RunScope(head.key.tenant, head.key.id, head.generation, node, span)
+        key = self._claimed.head.key
+        return self.traced(RunScope(key.tenant, key.id, "", node, span))
+
+    def traced(self, scope: RunScope) -> RunScope:
+        """Return a scope with the generation from which the run's trace derives."""
+        generation = self._claimed.head.generation or self._generation_in_memory
+        if scope.generation == generation:
+            return scope
+        return msgspec.structs.replace(scope, generation=generation)
 
     # --- nodes ------------------------------------------------------------------------------------
 
     def enter_node(self, visit: Visit) -> AbstractContextManager[object]:
         """Begin the span of an attempt of a node, and make it the current one."""
-        scope = visit.log_scope()
+        scope = self.traced(visit.log_scope())
         self._agents[scope.span] = 0
         self._nodes[visit.branch] = _NodeSpan(scope, visit.attempt, self.now())
         return self.telemetry.enter(scope)
@@ -131,7 +140,7 @@ class RunSpans:
         writer, claim = self._claimed.journal.writer, self._claimed.claim
         if self._pending and writer is not None and not writer.has_unwritten and claim.alive():
             pending, self._pending = self._pending, []
-            self.telemetry.emit(pending)
+            self._emit(pending)
 
     def drop(self) -> None:
         """Forget the collected spans: it is not known whether their records are durable."""
@@ -144,6 +153,10 @@ class RunSpans:
         self._pending = []
         if not claimed.claim.released or self._was_ended:
             return
+        writer = claimed.journal.writer
+        ended_in_memory = claimed.persistence.in_memory is not None
+        if writer is None or (writer.has_unwritten and not ended_in_memory):
+            pending = []  # it is not known whether their records are durable
         head = claimed.head
         status = claimed.execution.ending or head.status
         attributes: dict[str, SpanValue] = {
@@ -169,7 +182,18 @@ class RunSpans:
             links=(f"segment {before}",) if before >= 0 else (),
             caller=head.labels.get(_TRACEPARENT, "") if before < 0 else "",
         )
-        self.telemetry.emit([*pending, segment])
+        self._emit([*pending, segment])
+
+    def _emit(self, spans: list[RunSpan]) -> None:
+        # Spans from before the run was stored belong to the trace of its generation, too.
+        self.telemetry.emit(
+            [
+                span
+                if (scope := self.traced(span.scope)) is span.scope
+                else msgspec.structs.replace(span, scope=scope)
+                for span in spans
+            ]
+        )
 
     def _elapsed_ns(self, began: tuple[int, float]) -> int:
         return max(0, round((self._claimed.kernel.clock.monotonic() - began[1]) * 1e9))
@@ -235,6 +259,7 @@ class AttemptSpan:
             error=error,
             attributes=attributes,
         )
+        spans.emit_durable()  # a node may make many calls
 
 
 @contextmanager
@@ -247,7 +272,7 @@ def agent_span(model: str) -> Generator[None]:
     if spans is None or source is None:
         yield
         return
-    around = source.log_scope()
+    around = spans.traced(source.log_scope())
     number = spans.next_agent(around.span)
     scope = msgspec.structs.replace(around, span=f"{around.span} agent {number}")
     began, before, error = spans.now(), spans.calls[scope.span], ""

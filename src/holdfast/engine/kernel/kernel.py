@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
+import msgspec
+
 from holdfast.clock import Clock, Ids
 from holdfast.engine.kernel.compaction import SNAPSHOT_FLOOR_BYTES
 from holdfast.engine.kernel.deliveries import DeliveryLimiter
@@ -158,9 +160,14 @@ class Kernel:
 
     def adopt_settings(self, loaded: Settings) -> Settings:
         """Use these settings from now on, unless newer ones are known; return the newer ones."""
-        if self._settings is None or self._settings.shards <= loaded.shards:
-            self._settings, self._settings_checked_at = loaded, self.clock.monotonic()
-        return self._settings
+        known = self._settings
+        if known is not None and known.shards > loaded.shards:
+            return known
+        if known is not None and known.webhooks and not loaded.webhooks:
+            # The read was late: no process takes the note back.
+            loaded = msgspec.structs.replace(loaded, webhooks=True)
+        self._settings, self._settings_checked_at = loaded, self.clock.monotonic()
+        return loaded
 
     async def _load_or_create_settings(self) -> Settings:
         item = await self.settings_table.get(SETTINGS)

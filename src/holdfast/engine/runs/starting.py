@@ -208,7 +208,9 @@ async def start_prepared(
     )
     try:
         if head.session_queue is None:
-            head = await create_run(kernel, await write_input(kernel, head, prepared.packed))
+            head = await write_input(kernel, head, prepared.packed)
+            await watch_run(kernel, head)
+            await create_run(kernel, head)
         else:
             admission = QueueAdmission(
                 head.session_queue,
@@ -290,7 +292,6 @@ async def create_run(
         RunExists: there is a run with this id.
         ClaimLost: ``alive`` returned False, and the outcome is unknown.
     """
-    await watch_run(kernel, head, alive=alive)
     write = create_write(head, now_ms=kernel.clock.now_ms(), token=kernel.ids.new())
     try:
         await kernel.resolve_write(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import JournalDamaged
 from holdfast.records.head import Head
@@ -17,10 +15,11 @@ _LIST_SECONDS_OLD_MAX = 5.0
 _FIRST_LOOK_MS = 1_000
 
 
-async def watch_run(kernel: Kernel, head: Head, *, alive: Callable[[], bool] | None = None) -> None:
+async def watch_run(kernel: Kernel, head: Head) -> None:
     """Let the webhooks of its tenant follow a run whose row is about to be written.
 
-    A store without webhooks is not asked. An item without a run is deleted when it is looked at.
+    A store without webhooks is not asked. An item without a run is deleted when it is looked at, so
+    this may be repeated and given up.
     """
     if not kernel.has_webhooks:
         return
@@ -38,7 +37,7 @@ async def watch_run(kernel: Kernel, head: Head, *, alive: Callable[[], bool] | N
                 started="run.started" not in webhook.events,
             )
             write = create_delivery_write(made, run_ttl=head.ttl, token=kernel.ids.new())
-            await kernel.resolve_write(kernel.webhook_items, write, alive=alive)
+            await kernel.resolve_write(kernel.webhook_items, write)
 
 
 async def list_subscriptions(

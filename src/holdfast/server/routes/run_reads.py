@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any
 
 from litestar.params import QueryParameter
@@ -12,8 +13,10 @@ from holdfast.model.spending import Spending
 from holdfast.records.head import ENDED
 from holdfast.server.caller import RequesterOf
 from holdfast.server.encoding import JsonResponse
-from holdfast.server.parameters import Cursor, Limit, RunId, paged
+from holdfast.server.long_polls import preferred_seconds, wait_for_result
+from holdfast.server.parameters import Cursor, Limit, Prefer, RunId, paged
 from holdfast.server.routing import route
+from holdfast.server.services import ServicesOf
 
 __all__ = ["RUN_READS"]
 
@@ -65,24 +68,29 @@ async def get_input(requester: RequesterOf, id: RunId) -> RunInput:
     also={202: Run},
     returns=RunResult,
 )
-async def get_result(requester: RequesterOf, id: RunId) -> JsonResponse[Any]:
-    """Get the result of a run that finished; it never waits.
+async def get_result(
+    requester: RequesterOf, services: ServicesOf, id: RunId, prefer: Prefer = None
+) -> JsonResponse[Any]:
+    """Get the result of a run that finished.
 
     It answers 202 with the row if the run has not ended, and 409 if the run ended without a result.
+    It does not wait, unless Prefer: wait=30 says for how many seconds.
     """
     run = requester.run(id)
     row = await run.get()
-    if row.status not in ENDED:
-        return JsonResponse(row, status_code=202)
     if row.into is not None:
         run = requester.run(row.into)
         row = await run.get()
-        if row.status not in ENDED:
-            return JsonResponse(row, status_code=202)
-    try:
-        return JsonResponse(RunResult(await run.result(timeout=_RESULT_SECONDS)))
-    except TimeoutError:  # it was retried since
-        return JsonResponse(await run.get(), status_code=202)
+    if row.status in ENDED:
+        with suppress(TimeoutError):  # it was retried since
+            return JsonResponse(RunResult(await run.result(timeout=_RESULT_SECONDS)))
+    elif seconds := preferred_seconds(prefer):
+        ended = await wait_for_result(services, run, seconds)
+        if ended is not None:
+            return JsonResponse(ended)
+    else:
+        return JsonResponse(row, status_code=202)
+    return JsonResponse(await run.get(), status_code=202)
 
 
 @route("GET", "/v1/runs/{id:str}/waits", role="viewer", tag="runs", etag=True)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from litestar.types import Scope
+from contextlib import suppress
 
+from litestar.types import Scope
+from msgspec import structs
+
+from holdfast.errors import HoldfastError, Unsuccessful
 from holdfast.model.run import RunPage
 from holdfast.model.service import StartedRun
 from holdfast.records.run_filter import RunFilter
-from holdfast.server.caller import RequesterOf
+from holdfast.server.caller import Requester, RequesterOf
 from holdfast.server.encoding import JsonResponse
 from holdfast.server.filter_parameters import (
     CostMax,
@@ -23,16 +27,18 @@ from holdfast.server.filter_parameters import (
     UpdatedUntil,
     labels_of,
 )
+from holdfast.server.long_polls import preferred_seconds, wait_for_result
 from holdfast.server.parameters import (
     Cursor,
     IdempotencyKey,
     Limit,
+    Prefer,
     StartBody,
     address,
     key_digest,
 )
 from holdfast.server.routing import route
-from holdfast.server.services import ServicesOf
+from holdfast.server.services import Services, ServicesOf
 
 __all__ = ["RUNS"]
 
@@ -54,8 +60,12 @@ async def start_run(
     scope: Scope,
     data: StartBody,
     idempotency_key: IdempotencyKey = None,
+    prefer: Prefer = None,
 ) -> JsonResponse[StartedRun]:
     """Start a run. The answer comes as soon as the start is stored.
+
+    With Prefer: wait=30 the answer waits up to so many seconds for the end of the run, and then has
+    its status, and its result if it finished.
 
     A start that is repeated with the same id or Idempotency-Key, and with the same input and user,
     answers 200 with the same run; with another input it answers 409.
@@ -78,11 +88,36 @@ async def start_run(
         budget=None if data.budget is None else data.budget.budget(),
     )
     url = address(scope, "runs", run.id)
+    started = StartedRun(id=run.id, tenant=run.tenant, url=url)
+    if seconds := preferred_seconds(prefer):
+        started = await _after_wait(services, requester, started, seconds)
     return JsonResponse(
-        StartedRun(id=run.id, tenant=run.tenant, url=url),
+        started,
         status_code=200 if run.repeated else 201,
         headers={"Location": url},
     )
+
+
+async def _after_wait(
+    services: Services, requester: Requester, started: StartedRun, seconds: int
+) -> StartedRun:
+    """Wait for the end of a run that was just started; return what became of it.
+
+    The start is stored. An answer with an error would make the caller start another run, so an
+    answer without a status says that the store cannot be read now.
+    """
+    run = requester.run(started.id)
+    try:
+        ended = await wait_for_result(services, run, seconds)
+        if ended is not None:
+            return structs.replace(started, status="finished", result=ended.result)
+    except Unsuccessful:
+        pass
+    except HoldfastError:
+        return started
+    with suppress(HoldfastError):
+        return structs.replace(started, status=(await run.get()).status)
+    return started
 
 
 @route("GET", "/v1/runs", role="viewer", tag="runs", etag=True)

@@ -156,7 +156,7 @@ class RunFollower:
             return self.end("deleted")
         if isinstance(error, HoldfastError):
             return self.end("error", error.code)
-        _log.error("a stream failed", exc_info=error)
+        _log.error("%s: a stream of it failed", self._hub.log_name, exc_info=error)
         return self.end("error", "internal")
 
 

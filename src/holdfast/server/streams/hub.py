@@ -12,6 +12,7 @@ from holdfast.engine.history.cursors import parse_event_cursor, parse_text_curso
 from holdfast.errors import InvalidQuery
 from holdfast.handle import RunHandle
 from holdfast.model.run import HistoryEntry, Run, TextPiece
+from holdfast.records.keys import RunKey
 from holdfast.server.streams.backlog import Entry
 from holdfast.server.streams.cursor import StreamCursor, place_of_event, place_of_text
 from holdfast.server.streams.shared_read import SharedRead
@@ -58,6 +59,8 @@ class RunHub:
             limits=limits,
             wake=self._wake,
         )
+        self.log_name = RunKey(run.tenant, run.id).log_name
+        """The run as logs name it."""
         self._run_id = run.id
         self._generation: str | None = None
         self._encoded_text: tuple[str, str, bytes] = ("", "", b"")

@@ -157,12 +157,13 @@ class ListFollower:
         self.woken = asyncio.Event()
         self._poller = poller
         self._after = after
+        self._opened: ListView | None = None
         self._sent: ListView | None = None
         poller.listeners.add(self.woken)
 
     async def open(self) -> StreamMessage:
         """Read the list, and return the first message: the ids of all its runs, newest first."""
-        view = await self._poller.refresh()
+        view = self._opened = await self._poller.refresh()
         return StreamMessage("snapshot", msgspec.json.encode({"ids": list(view.rows)}))
 
     async def take(self) -> list[StreamMessage]:
@@ -171,7 +172,11 @@ class ListFollower:
         if view is None or view is sent:
             return []
         self._sent = view
-        found = self._first_messages(view) if sent is None else _changes(sent, view)
+        found: list[StreamMessage] = []
+        if sent is None:
+            sent = self._opened or view
+            found += self._first_messages(sent)
+        found += _changes(sent, view)  # also since the snapshot, which a slow client delays
         if found:  # a follower that has all of them can resume here, but not in between
             last = found[-1]
             found[-1] = StreamMessage(last.kind, last.data, str(view.cursor))
