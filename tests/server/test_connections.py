@@ -13,20 +13,23 @@ import pytest
 from litestar.params import HeaderParameter
 
 from holdfast import Holdfast
-from holdfast.server import ServerOptions, asgi
+from holdfast.server import Rate, ServerOptions, asgi
 from holdfast.server.binding import listening_socket
 from holdfast.server.process import listen, loop_factory
 from holdfast.server.routes import HANDLERS
 from holdfast.server.routing import described_routes
+from tests.server.callers import key_for
 from tests.server.graphs import GRAPHS, Order, orders
 
 TOKEN = "secret-token"
 
 
 @asynccontextmanager
-async def connected(hf: Holdfast) -> AsyncIterator[tuple[Any, asyncio.StreamReader, Any]]:
+async def connected(
+    hf: Holdfast, **given: Any
+) -> AsyncIterator[tuple[Any, asyncio.StreamReader, Any]]:
     """Yield a server as a process serves it, and one connection to it."""
-    on, options = listening_socket("127.0.0.1", 0), ServerOptions()
+    on, options = listening_socket("127.0.0.1", 0), ServerOptions(**given)
     app = asgi(hf, GRAPHS, options=options, worker=False)
     async with (
         asyncio.timeout(20),
@@ -140,3 +143,27 @@ async def test_a_page_may_send_every_header_that_a_route_reads(hf: Holdfast) -> 
         answer = await client.options("/v1/runs", headers=asked)
     assert read >= {"Idempotency-Key", "Last-Event-ID", "Prefer"}
     assert (answer.status_code, answer.text) == (204, "")
+
+
+@pytest.mark.parametrize("trusted", [(), ("127.0.0.0/8",)])
+async def test_callers_behind_a_trusted_proxy_fail_each_for_itself(
+    hf: Holdfast, trusted: tuple[str, ...]
+) -> None:
+    secret = await key_for(hf)
+    rare = Rate(0.001, 1)
+
+    async def ask(address: str, key: str) -> bytes:
+        headers = (f"Authorization: Bearer {key}", f"X-Forwarded-For: 10.9.9.9, {address}")
+        writer.write(request("GET /v1/keys", *headers))
+        head = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(int(head.lower().split(b"content-length: ")[1].split()[0]))
+        return head.split()[1]
+
+    async with connected(hf, authentication=True, failure_rate=rare, trusted_proxies=trusted) as (
+        _,
+        reader,
+        writer,
+    ):
+        assert await ask("203.0.113.1", "wrong") == b"401"
+        assert await ask("203.0.113.1", secret) == b"429"
+        assert await ask("203.0.113.2", secret) == (b"200" if trusted else b"429")

@@ -85,6 +85,14 @@ _OPTIONS = (
         help="Without --auth: a name besides localhost under which the server may be asked.",
     ),
     click.option(
+        "--trusted-proxy",
+        "trusted_proxies",
+        multiple=True,
+        metavar="NETWORK",
+        help="A proxy at this address or in this network (10.1.0.0/16) tells the addresses of "
+        "callers in X-Forwarded-For. May be given several times.",
+    ),
+    click.option(
         "--cors",
         "cors_origins",
         multiple=True,
@@ -115,6 +123,7 @@ _SAME_NAMES = (
     "authentication",
     "allowed_hosts",
     "cors_origins",
+    "trusted_proxies",
     "body_bytes_max",
     "metrics_token",
     "webhook_allow",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -46,6 +47,14 @@ def _check_origin(origin: str) -> None:
     parts = urlsplit(origin)
     if parts.scheme not in ("http", "https") or origin != f"{parts.scheme}://{parts.netloc}":
         raise _invalid("cors_origins", "exact origins such as 'https://app.example.com'", origin)
+
+
+def _check_network(proxy: str) -> None:
+    try:
+        ip_network(proxy)
+    except ValueError:
+        expected = "addresses and networks such as '10.1.0.0/16'"
+        raise _invalid("trusted_proxies", expected, proxy) from None
 
 
 def _check_token(token: object) -> None:
@@ -153,6 +162,10 @@ class ServerOptions:
     this check, a web page could drive it through a name that resolves to this machine."""
     cors_origins: tuple[str, ...] = ()
     """The origins, such as ``https://app.example.com``, from which pages may call the server."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks of proxies. ``holdfast serve`` takes the address of a caller from
+    their header X-Forwarded-For. Without it, all callers behind a proxy share its address, and so
+    the ``failure_rate``: one that fails often keeps new ones out."""
     key_rate: Rate | None = Rate(100, 200)
     """The rate of one key, or of one subject of tokens. It counts in this process, and only with
     authentication, like all rates."""
@@ -198,13 +211,15 @@ class ServerOptions:
     def __post_init__(self) -> None:
         if self.jwt is not None and not self.authentication:
             raise InvalidRequest("authentication must be True with jwt", field="authentication")
-        for name in ("allowed_hosts", "cors_origins"):
+        for name in ("allowed_hosts", "cors_origins", "trusted_proxies"):
             value: object = getattr(self, name)
             parts = cast("tuple[object, ...]", value) if isinstance(value, tuple) else (None,)
             if not all(type(each) is str for each in parts):
                 raise _invalid(name, "a tuple of strings", parts)
         for origin in self.cors_origins:
             _check_origin(origin)
+        for proxy in self.trusted_proxies:
+            _check_network(proxy)
         if self.metrics_token is not None:
             _check_token(self.metrics_token)
         for name in _COUNTS:
