@@ -65,6 +65,9 @@ def test_only_possible_problems_are_described() -> None:
     reading, listing = found["get_run"]["responses"], found["list_runs"]["responses"]
     assert {"409", "413", "415"}.isdisjoint(reading)
     assert "404" not in listing
+    assert all(each["responses"].keys() >= REFUSED for each in found.values())
+    assert "408" in found["start_run"]["responses"]
+    assert "408" not in reading
     assert found["start_run"]["responses"].keys() >= {"200", "201", "404", "409", "413", "415"}
     assert all("304" in found[name]["responses"] for name in ("get_run", "get_history"))
 

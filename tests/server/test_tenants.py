@@ -24,7 +24,7 @@ OPTIONS = ServerOptions(authentication=True, key_rate=None, tenant_rate=None)
 SHARED = ("/v1/graphs",)
 # Conditions that the things of the tenant meet.
 QUERIES = {
-    "/v1/cost": "by=label:mark",
+    "/v1/cost": f"by=label:mark&label=mark%3D{MARK}",
     "/v1/fleet/unserved": "grace_seconds=0",
     "/v1/runs": f"label=mark%3D{MARK}&status=waiting",
     "/v1/streams/runs": f"label=mark%3D{MARK}",
