@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -57,6 +58,16 @@ async def test_what_is_read_is_what_the_library_reads(client: Client, hf: Holdfa
     found = await client.list(RunFilter("waiting", labels={"desk": "a"}, since=AT))
     assert [entry.id for entry in found.runs] == ["o-1"]
     assert (await client.list(RunFilter("failed", cost_usd_min=0.5))).runs == []
+
+
+async def test_one_request_waits_for_the_end_of_a_run(client: Client, wire: Wire) -> None:
+    run = await client.start(orders, Order("book"), id="o-1")
+    await run.until("waiting", timeout=30)
+    wire.paths.clear()
+    result = asyncio.ensure_future(run.result(timeout=30))
+    await run.signal(APPROVED, True)
+    assert (await result).approved
+    assert [path for path in wire.paths if not path.endswith("signals")] == ["/v1/runs/o-1/result"]
 
 
 async def test_a_workflow_returns_its_type(client: Client) -> None:

@@ -144,6 +144,28 @@ async def test_retry_after_is_honoured() -> None:
     assert clock.monotonic() >= 7
 
 
+async def test_the_server_waits_for_a_result_as_long_as_the_call_may() -> None:
+    script = Script(answered(202, RUN.as_dict()), answered(200, {"result": 7}))
+    assert await ask(script, lambda run: run.result(), ManualClock()) == 7
+    assert [request.headers.get("prefer") for request in script.seen] == ["wait=15"] * 2
+    script = Script(answered(202, RUN.as_dict()), answered(200, {"result": 7}))
+    assert await ask(script, lambda run: run.result(timeout=5), ManualClock()) == 7
+    assert script.seen[0].headers["prefer"] == "wait=5"
+
+
+async def test_a_server_that_does_not_wait_is_asked_less_and_less_often() -> None:
+    clock = ManualClock()
+    script = Script(*[answered(202, RUN.as_dict())] * 1000)
+    with pytest.raises(TimeoutError, match="has not ended within 1m"):
+        await ask(script, lambda run: run.result(timeout=60), clock)
+    assert 50 < clock.monotonic() < 70
+    assert len(script.seen) < 80
+    script = Script(answered(202, RUN.as_dict()))
+    with pytest.raises(TimeoutError, match="within 0s"):
+        await ask(script, lambda run: run.result(timeout=0), ManualClock())
+    assert script.seen[0].headers.get("prefer") is None
+
+
 @pytest.mark.parametrize(
     ("status", "shown", "expected"),
     [
@@ -179,6 +201,10 @@ async def test_an_answer_that_is_no_row_is_an_error(body: bytes) -> None:
     script = Script(lambda request: httpx.Response(200, content=body))
     with pytest.raises(InvalidResponse):
         await ask(script, lambda run: run.get(), ManualClock())
+    with pytest.raises(InvalidResponse):
+        await ask(
+            Script(lambda r: httpx.Response(202, content=body)), RemoteRun.result, ManualClock()
+        )
 
 
 async def test_the_credentials_and_the_tenant_are_sent() -> None:

@@ -108,8 +108,9 @@ class ServerConnection:
         body: Mapping[str, Any] | None = None,
         tenant: str | None = None,
         names: Mapping[str, str] | None = None,
+        wait_seconds: int = 0,
     ) -> Any:
-        """Call a route and return its answer.
+        """Call a route and return its answer, for which the server may wait so long.
 
         Raises:
             ServerUnavailable: the server did not answer in time, or failed.
@@ -120,6 +121,8 @@ class ServerConnection:
         headers = self._headers(tenant)
         if body is not None:
             headers["Content-Type"] = "application/json"
+        if wait_seconds:
+            headers["Prefer"] = f"wait={wait_seconds}"
         backoff = self.backoff()
         while True:
             request = self._http.build_request(

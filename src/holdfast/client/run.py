@@ -9,7 +9,7 @@ from msgspec import UNSET
 from holdfast.client.arguments import budget_body, payload_of, seconds_of_duration
 from holdfast.client.connection import ServerConnection
 from holdfast.client.reading import member_of, read
-from holdfast.client.run_requests import RunRequests, has_ended
+from holdfast.client.run_requests import RunRequests
 from holdfast.engine.history.run_stream import RunStream
 from holdfast.engine.runs.argument_checks import (
     positive_ms,
@@ -92,16 +92,10 @@ class RemoteRun(Generic[ResultT]):
             TimeoutError: the run did not end within ``timeout``; it goes on. The error says what
                 the run waits for, or that no worker claimed it.
         """
-        seconds = seconds_of_duration(timeout, "timeout")
-        shown: Any = {}
-        while "result" not in shown:  # the run may be retried between two requests
-            row = await self._requests.wait_for(has_ended, None, seconds)
-            if row.into is not None:
-                return await self._of(row.into).result(timeout=timeout)
-            shown = await self._requests.read_result(row)
+        found = await self._requests.wait_for_result(seconds_of_duration(timeout, "timeout"))
         if self._graph is None:
-            return shown["result"]
-        state = {RESULT: shown["result"]} if self._graph.wraps_values else shown["result"]
+            return found
+        state = {RESULT: found} if self._graph.wraps_values else found
         return self._graph.check().result(state)
 
     async def until(
@@ -130,7 +124,7 @@ class RemoteRun(Generic[ResultT]):
             validated_statuses(statuses), validated_pause_reason(reason, statuses)
         )
         seconds = seconds_of_duration(timeout, "timeout")
-        return await self._requests.wait_for(wanted.is_met_by, wanted, seconds)
+        return await self._requests.wait_for(wanted, seconds)
 
     async def get(self) -> Run:
         """Return the run's row: its status, why it is paused, what it has used.

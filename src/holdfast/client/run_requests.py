@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+import math
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from holdfast.client.connection import ServerConnection
-from holdfast.client.reading import page_of, read
+from holdfast.client.reading import member_of, page_of, read
 from holdfast.client.snapshots import ended_entry, snapshot_entry, started_entry
 from holdfast.client.streams import ReceivedMessage
 from holdfast.client.streams import follow as follow_run
 from holdfast.engine.journal.endings import RunOutcome, result_of
-from holdfast.errors import RunEnded, Unsuccessful
+from holdfast.errors import InvalidResponse, RunEnded, Unsuccessful
 from holdfast.model.awaited_status import AwaitedStatus
 from holdfast.model.durations import duration_text
 from holdfast.model.event import Failure
@@ -19,21 +21,18 @@ from holdfast.model.json_form import JsonForm
 from holdfast.model.run import HistoryEntry, Run, TextPiece
 from holdfast.model.standing import standing
 
-__all__ = ["RunRequests", "has_ended"]
+__all__ = ["RunRequests"]
 
 F = TypeVar("F", bound=JsonForm)
 
 # Often at first, then less often: as a caller in another process than the worker reads the row.
 _POLL_FIRST_SECONDS = 0.05
 _POLL_SECONDS_MAX = 1.0
+# How long the server waits for the end of a run; load balancers cut silent connections after 60 s.
+_WAIT_SECONDS_MAX = 25.0
 # An id in a stream is the cursor of the last event, this, and the cursor of the last text.
 _SEPARATOR = "~"
 _OPEN = frozenset({"ready", "running", "waiting", "closing"})
-
-
-def has_ended(row: Run) -> bool:
-    """Return whether a run has ended, in whatever way."""
-    return row.status not in _OPEN
 
 
 class RunRequests:
@@ -50,11 +49,17 @@ class RunRequests:
         *,
         query: Mapping[str, Any] | None = None,
         body: Mapping[str, Any] | None = None,
+        wait_seconds: int = 0,
         **names: str,
     ) -> Any:
-        """Call a route of the run, and return its answer."""
+        """Call a route of the run, and return its answer, for which the server may wait so long."""
         return await self.connection.call(
-            verb, query=query, body=body, tenant=self.tenant, names={"id": self.id, **names}
+            verb,
+            query=query,
+            body=body,
+            tenant=self.tenant,
+            names={"id": self.id, **names},
+            wait_seconds=wait_seconds,
         )
 
     async def all_of(self, kind: type[F], verb: str, member: str) -> AsyncGenerator[F, None]:
@@ -68,15 +73,38 @@ class RunRequests:
             if cursor is None:
                 return
 
-    async def read_result(self, row: Run) -> dict[str, Any]:
-        """Return what the server says about the result of a run that has ended.
+    async def wait_for_result(self, seconds: float | None) -> Any:
+        """Return the result of the run as JSON has it, as soon as the run has ended.
 
         Raises:
             RunFailed, RunCancelled, RunExpired, RunQuarantined: the run ended without a result.
+            TimeoutError: it did not end in that time.
         """
+        clock = self.connection.clock
+        asked_at = clock.monotonic()
+        ends = math.inf if seconds is None else asked_at + seconds
+        pause = _POLL_FIRST_SECONDS
+        while True:
+            # Not as long as the call may take: the answer has to arrive, too.
+            left = min(_WAIT_SECONDS_MAX, self.connection.seconds / 2, ends - asked_at)
+            shown = await self._read_result(wait_seconds=max(0, math.floor(left)))
+            with suppress(InvalidResponse):  # it is the row of a run that goes on
+                return member_of(shown, "result")
+            row, now = read(Run, shown), clock.monotonic()
+            if now >= ends:
+                raise TimeoutError(self._late(row, None, seconds or 0.0))
+            if now - asked_at < left / 2:  # the server did not wait: it shuts down, for example
+                await clock.sleep(min(pause, ends - now))
+                pause = min(pause * 2, _POLL_SECONDS_MAX)
+            asked_at = clock.monotonic()
+
+    async def _read_result(self, *, wait_seconds: int) -> Any:
         try:
-            return await self.call("result")
+            return await self.call("result", wait_seconds=wait_seconds)
         except Unsuccessful as error:
+            row = read(Run, await self.call("get"))
+            while row.into is not None:
+                row = read(Run, await self.call("get", id=row.into))
             failure = row.failure or Failure()
             error.kind, error.reason, error.node = failure.type, failure.message, row.node
             error.trace = failure.trace
@@ -121,13 +149,8 @@ class RunRequests:
         query = {**kinds, "follow": "true" if follow else "false"}
         return follow_run(self.connection, self.id, tenant=self.tenant, query=query, after=after)
 
-    async def wait_for(
-        self,
-        is_met: Callable[[Run], bool],
-        wanted: AwaitedStatus | None,
-        seconds: float | None,
-    ) -> Run:
-        """Read the row until it is as the caller wants it; ``wanted`` None is the run's end.
+    async def wait_for(self, wanted: AwaitedStatus, seconds: float | None) -> Run:
+        """Read the row until it has a status that the caller wants.
 
         Raises:
             RunEnded, RunFailed, RunCancelled, RunExpired, RunQuarantined: the run ended otherwise.
@@ -138,10 +161,9 @@ class RunRequests:
         pause = _POLL_FIRST_SECONDS
         while True:
             row = read(Run, await self.call("get"))
-            if is_met(row):
+            if wanted.is_met_by(row):
                 return row
-            if wanted is not None:
-                self._check_may_still_be(row, wanted)
+            self._check_may_still_be(row, wanted)
             left = None if ends is None else ends - clock.monotonic()
             if left is not None and left <= 0:
                 raise TimeoutError(self._late(row, wanted, seconds or 0.0))
@@ -155,7 +177,7 @@ class RunRequests:
                 f"run {self.id!r} is {row.status}{into}; it will not be {wanted}",
                 status=row.status,
             )
-        if has_ended(row):
+        if row.status not in _OPEN:
             result_of(self.id, RunOutcome(row.status, {}, row.failure, row.node), None)
 
     def _late(self, row: Run, wanted: AwaitedStatus | None, seconds: float) -> str:
