@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -104,6 +104,9 @@ class Pump:
     @property
     def now(self) -> float:
         return self._clock.monotonic()
+
+    def skip(self, seconds: float) -> None:
+        self._clock.advance(seconds)
 
     async def poll(self, *, after: float = 0.0) -> None:
         """Deliver what is due after a time; return when nothing is under way."""
@@ -381,6 +384,29 @@ async def test_a_dead_receiver_does_not_hold_up_another(
     assert len({message.id for message in fine}) == 20
     # After a few failures the dead one is left alone, whatever is due to it.
     assert len([url for url, _ in sender.sent if url == URL]) <= 12
+
+
+async def test_a_long_backlog_of_a_slow_receiver_does_not_hold_up_another(
+    hf: Holdfast, pump: Pump, sender: FakeSender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.webhooks.deliverer._PAGES_MAX", 1)
+    monkeypatch.setattr("holdfast.webhooks.deliverer._PAGE_ITEMS", 2)
+    slow = await hf.webhooks.add("https://slow.example", tenant="slow")
+    await hf.webhooks.add(URL)
+    for number in range(40):
+        await hf.start(orders, Order(), id=f"s-{number}", tenant="slow")
+    pump.skip(0.1)
+    await hf.start(orders, Order(), id="o-1")
+    pump.skip(2)
+    with ExitStack() as busy:
+        for _ in range(4):  # requests that the slow receiver has not answered yet
+            busy.enter_context(pump.deliverer._targets.attempt(slow.webhook.id))
+        for _ in range(20):
+            await pump.poll()
+    assert [url for url, _ in sender.sent] == [URL]
+    for _ in range(60):
+        await pump.poll(after=1)
+    assert len(sender.sent) == 41
 
 
 async def test_one_receiver_gets_few_requests_at_once(

@@ -89,6 +89,7 @@ class Deliverer:
         self._nudged: dict[tuple[RunKey, str], None] = {}
         # Items that were not handled because the store failed: their next look may be far away.
         self._unhandled: dict[Key, None] = {}
+        self._cursors: dict[str, str] = {}
         self._wake = asyncio.Event()
         self._stopping = False
         self._loop: asyncio.Task[None] | None = None
@@ -168,7 +169,8 @@ class Deliverer:
                 await self._begin(Key(item["PK"], item["SK"]))
 
     async def _begin_due(self, partition: str) -> None:
-        now, cursor = due_by(self._kernel.clock.now_ms()), None
+        # Where the last poll stopped: at the front may be many items of a receiver without room.
+        now, cursor = due_by(self._kernel.clock.now_ms()), self._cursors.pop(partition, None)
         for _ in range(_PAGES_MAX):
             page = await self._kernel.webhook_items.query(
                 partition, now, index="GSI1", limit=_PAGE_ITEMS, cursor=cursor
@@ -184,6 +186,8 @@ class Deliverer:
             cursor = page.cursor
             if cursor is None or self._stopping:
                 return
+        if cursor is not None:
+            self._cursors[partition] = cursor
 
     async def _begin(self, key: Key) -> None:
         """Handle an item in a task of its own, when there is room for one."""
