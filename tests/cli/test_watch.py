@@ -230,10 +230,10 @@ async def finish_run(url: str) -> None:
         await run.result()
 
 
-async def test_it_draws_a_run_of_a_server(tmp_path: Path) -> None:
-    await finish_run(f"sqlite:///{tmp_path}/runs.db")
-    (tmp_path / "nothing.py").write_text("from tests.cli.test_watch import asking")
-    with serving(tmp_path) as url:
+async def test_it_draws_a_run_of_a_server(folder: Path) -> None:
+    await finish_run(f"sqlite:///{folder}/runs.db")
+    (folder / "shown.py").write_text("from tests.cli.test_watch import asking\n")
+    with serving(folder) as url:
         text = await asyncio.to_thread(typed_in_terminal, "o-1", None, "--server", url)
     plain = re.sub(r"\x1b\[[0-9;]*[a-zA-Z]", "", text)
     assert "run o-1 · asking v1 · finished" in plain

@@ -29,6 +29,7 @@ NEEDED: dict[str, Role] = {
     "DELETE /v1/bulk/{id}": "operator",
     "POST /v1/callbacks/{token}": "public",
     "GET /v1/cost": "viewer",
+    "GET /v1/fleet/graphs": "viewer",
     "GET /v1/fleet/overview": "operator",
     "GET /v1/fleet/stuck": "viewer",
     "GET /v1/fleet/unserved": "viewer",
@@ -147,9 +148,16 @@ async def test_an_admin_of_a_tenant_stays_in_it(hf: Holdfast) -> None:
         assert (await ask("POST", "/v1/keys", every, {**body, "all_tenants": True})).is_success
         names = [key["tenant"] for key in (await ask("GET", "/v1/keys", acme)).json()["keys"]]
         assert names == ["acme", "acme"]
+        wide = await ask("GET", "/v1/keys?all_tenants=true", acme)
+        assert [key["tenant"] for key in wide.json()["keys"]] == names
+        wide = await ask("GET", "/v1/keys?all_tenants=true", every)
+        assert {key["tenant"] for key in wide.json()["keys"]} == {"acme", "*"}
         [other] = [key for key in await hf.keys.list("*") if key.name == "mine"]
         assert (await ask("DELETE", f"/v1/keys/{other.id}", acme)).status_code == 404
-        assert (await ask("DELETE", f"/v1/keys/{other.id}", every)).status_code == 204
+        # A key for every tenant is none of the tenant that the header names.
+        assert (await ask("DELETE", f"/v1/keys/{other.id}", every)).status_code == 404
+        gone = await http.delete(f"/v1/keys/{other.id}", headers=bearer(every))
+        assert gone.status_code == 204
         assert (await ask("DELETE", f"/v1/keys/{made.json()['id']}", acme)).status_code == 204
         for wrong in (
             {"name": "x", "role": "root"},

@@ -35,6 +35,12 @@ async def status(http: httpx.AsyncClient, secret: str, path: str = "/v1/runs") -
     return (await http.get(path, headers=bearer(secret))).status_code
 
 
+def key_reads(hf: Holdfast) -> int:
+    """Return how often keys were read; what runs beside the requests uses the store, too."""
+    rows = hf.meter.report().rows
+    return sum(row.calls for row in rows if (row.purpose, row.operation) == ("key", "get"))
+
+
 # --- keys -----------------------------------------------------------------------------------------
 
 
@@ -99,10 +105,10 @@ async def test_one_read_serves_many_requests(timed: Holdfast, clock: ManualClock
         timed.meter.reset()
         for _ in range(20):
             await app.services._credentials.identify(secret)
-        assert timed.meter.report().calls == 0
+        assert key_reads(timed) == 0
         clock.advance(3)
         await app.services._credentials.identify(secret)
-        assert timed.meter.report().calls == 1
+        assert key_reads(timed) == 1
 
 
 async def test_a_flood_of_forged_keys_costs_little(timed: Holdfast) -> None:
@@ -113,10 +119,10 @@ async def test_a_flood_of_forged_keys_costs_little(timed: Holdfast) -> None:
         timed.meter.reset()
         for number in range(100):
             assert await status(http, f"hf_{number}") in (401, 429)
-        assert timed.meter.report().calls == 0
+        assert key_reads(timed) == 0
         for number in range(100):
             assert await status(http, new_key_text(number.to_bytes(32, "little"))) == 429
-        assert timed.meter.report().calls == 0
+        assert key_reads(timed) == 0
         # The attacker's address is throttled, and a key that was valid is not.
         assert await status(http, good) == 200
         cache = app.services._credentials._keys

@@ -16,6 +16,14 @@ from holdfast.server.routing import route
 __all__ = ["KEYS"]
 
 KeyId = Annotated[str, PathParameter(description="The key's id.", max_length=128)]
+NamedTenant = Annotated[
+    str | None,
+    HeaderParameter(
+        name="Holdfast-Tenant",
+        max_length=64,
+        description="The tenant of the key, from a caller of every tenant.",
+    ),
+]
 
 
 class KeyRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -69,7 +77,7 @@ async def create_key(requester: RequesterOf, data: KeyRequest) -> NewKey:
 async def revoke_key(
     requester: RequesterOf,
     id: KeyId,
-    named_tenant: Annotated[str | None, HeaderParameter(name="Holdfast-Tenant")] = None,
+    named_tenant: NamedTenant = None,
 ) -> None:
     """Revoke an API key. Every server refuses it at the latest 5 seconds later.
 
