@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -128,6 +129,27 @@ async def test_the_time_limit_bounds_all_attempts_together() -> None:
         await ask(script, lambda run: run.get(), clock)
     assert 25 < clock.monotonic() < 35
     assert len(script.seen) < 30
+
+
+class Endless(httpx.AsyncBaseTransport):
+    """Sends one byte after the other, each of them in time."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, stream=EndlessBytes())
+
+
+class EndlessBytes(httpx.AsyncByteStream):
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.Event().wait(), 0.001)
+            yield b" "
+
+
+async def test_the_time_limit_bounds_a_response_that_trickles() -> None:
+    async with asyncio.timeout(10), Client("http://server", transport=Endless(), timeout=0.1) as it:
+        with pytest.raises(ServerUnavailable, match="no response in time"):
+            await it.run("a").get()
 
 
 async def test_a_server_that_asks_for_too_much_time_is_not_waited_for() -> None:

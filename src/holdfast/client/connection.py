@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
@@ -136,24 +137,28 @@ class ServerConnection:
                     connect=min(_CONNECT_SECONDS_MAX, max(backoff.seconds_left, 0.001)),
                 ),
             )
-            failed, waits = await self._attempt(request, repeatable=route.repeatable)
+            failed, waits = await self._attempt(
+                request, backoff.seconds_left, repeatable=route.repeatable
+            )
             if not isinstance(failed, HoldfastError):
                 return json_of(failed)
             if waits is None or not await backoff.wait(waits):
                 raise failed
 
     async def _attempt(
-        self, request: httpx.Request, *, repeatable: bool
+        self, request: httpx.Request, seconds: float, *, repeatable: bool
     ) -> tuple[httpx.Response | HoldfastError, float | None]:
         """Return the response, or an error and how long to wait at least before a repetition.
 
         The wait is None if the request must not be sent again.
         """
         try:
-            response = await self._http.send(request)
+            # The time limits of httpx are those of one read, and a response may take many.
+            async with asyncio.timeout(seconds):
+                response = await self._http.send(request)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             return self._unavailable(error), 0.0  # nothing was sent
-        except httpx.TransportError as error:
+        except (httpx.TransportError, TimeoutError) as error:
             return self._unavailable(error), 0.0 if repeatable else None
         if response.is_success:
             return response, None
@@ -214,7 +219,7 @@ class ServerConnection:
             headers[_TENANT_HEADER] = tenant
         return headers
 
-    def _unavailable(self, error: httpx.TransportError) -> ServerUnavailable:
+    def _unavailable(self, error: httpx.TransportError | TimeoutError) -> ServerUnavailable:
         told = str(error) or "no response in time"
         return ServerUnavailable(f"the server {self._url} cannot be reached: {told}")
 
