@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 from typing import Protocol
 
 import msgspec
@@ -20,6 +20,7 @@ __all__ = [
     "RunLogFilter",
     "RunScope",
     "ScopeSource",
+    "context_without_run",
     "derived_span_id",
     "derived_trace_id",
     "log_fields",
@@ -62,6 +63,16 @@ class RequestScope(msgspec.Struct, frozen=True):
 
 RUN_SCOPE: ContextVar[ScopeSource | None] = ContextVar("holdfast_run", default=None)
 REQUEST_SCOPE: ContextVar[RequestScope | None] = ContextVar("holdfast_request", default=None)
+
+
+def context_without_run() -> Context:
+    """Return a copy of the context for a task that works for many runs, and outlives this one.
+
+    Otherwise the task would keep the run in memory, and log under its name.
+    """
+    context = copy_context()
+    context.run(RUN_SCOPE.set, None)
+    return context
 
 
 def derived_trace_id(generation: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 from typing import Protocol
 
 from holdfast.clock import Clock
+from holdfast.log_context import context_without_run
 
 __all__ = ["Flushable", "Flusher"]
 
@@ -33,7 +34,7 @@ class Flusher:
         """Flush the buffered records of a run soon."""
         self._pending[pending] = None
         if self._task is None or self._task.done():
-            self._task = asyncio.ensure_future(self._flush())
+            self._task = asyncio.create_task(self._flush(), context=context_without_run())
 
     def stop(self) -> None:
         """Flush nothing any more."""
