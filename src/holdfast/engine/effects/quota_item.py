@@ -11,7 +11,7 @@ may have carried is not sent again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ from holdfast.engine.effects.quota_changes import (
 from holdfast.engine.effects.quota_waiters import PermitWaiters
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import ConditionFailed, HoldfastError, OutcomeUnknown, StoreUnavailable
+from holdfast.log_context import context_without_run
 from holdfast.model import quota_admission
 from holdfast.model.quota import Cost, Quota
 from holdfast.model.quota_admission import PermitGranted, slack_needed_us
@@ -107,9 +108,9 @@ class QuotaItem:
         self._pending.append(change)
         if urgent:
             if self._write_task is None:
-                self._write_task = asyncio.create_task(self._write_pending())
+                self._write_task = _begin(self._write_pending())
         elif self._write_task is None and self._linger_task is None:
-            self._linger_task = asyncio.create_task(self._write_after_linger())
+            self._linger_task = _begin(self._write_after_linger())
 
     async def request_permit(
         self, request: PermitRequest, delay: RequestDelay
@@ -179,7 +180,7 @@ class QuotaItem:
                 await self._linger_task
             self._linger_task = None
         if self._pending and self._write_task is None:
-            self._write_task = asyncio.create_task(self._write_pending())
+            self._write_task = _begin(self._write_pending())
         if self._write_task is not None:
             await self._write_task
 
@@ -187,7 +188,7 @@ class QuotaItem:
         await self._kernel.clock.sleep(_LINGER_SECONDS)
         self._linger_task = None
         if self._pending and self._write_task is None:
-            self._write_task = asyncio.create_task(self._write_pending())
+            self._write_task = _begin(self._write_pending())
 
     async def _write_pending(self) -> None:
         try:
@@ -299,3 +300,8 @@ class QuotaItem:
     def _lead_us(self, quota: Quota) -> int:
         """Return how far ahead the granted moment must be, so that the reply arrives before it."""
         return min(max(2 * self._latency_us - quota.grace_us // 2, 0), HORIZON_US // 2)
+
+
+def _begin(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Start a task that writes for all callers, and outlives the one that starts it."""
+    return asyncio.create_task(work, context=context_without_run())

@@ -16,6 +16,7 @@ import msgspec
 from holdfast.engine.effects.quota_changes import ClockReading, LeaseRenewal, PermitRequest
 from holdfast.engine.effects.quota_item import NO_COST, NO_DELAY, QuotaItem, RequestDelay
 from holdfast.engine.kernel.kernel import Kernel
+from holdfast.log_context import context_without_run
 from holdfast.model.quota import ONE_REQUEST, Cost, Quota
 from holdfast.model.quota_admission import PermitGranted
 from holdfast.model.quota_level import HORIZON_US
@@ -218,7 +219,9 @@ class QuotaLimiter:
 
     def _start_renewing(self, quota: Quota) -> None:
         if quota.concurrency is not None and (self._renew_task is None or self._renew_task.done()):
-            self._renew_task = asyncio.create_task(self._renew_leases())
+            self._renew_task = asyncio.create_task(
+                self._renew_leases(), context=context_without_run()
+            )
 
     async def _renew_leases(self) -> None:
         while any(item.held_permits for item in self._items.values()):
