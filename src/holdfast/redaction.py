@@ -1,4 +1,4 @@
-"""Removes the credentials of addresses from text for errors, logs, reprs and recorded arguments.
+"""Removes the credentials of addresses from text for errors, logs and reprs.
 
 Texts come from outside and may be hostile. Each pattern takes time in proportion to the text, and
 `excerpt` reads only slightly more of a long text than it may return.

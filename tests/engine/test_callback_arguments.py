@@ -27,7 +27,7 @@ class Service:
 
     @property
     def tokens(self) -> list[str]:
-        """The tokens in the first arguments."""
+        """The tokens of the addresses that it was given first."""
         return [
             given[0].partition("/v1/callbacks/")[2].partition("?")[0] for given, _ in self.asked
         ]
