@@ -9,7 +9,14 @@ from __future__ import annotations
 import functools
 import re
 
-__all__ = ["REDACTED", "excerpt", "is_secret_name", "without_credentials"]
+__all__ = [
+    "REDACTED",
+    "excerpt",
+    "has_callback",
+    "is_secret_name",
+    "without_callbacks",
+    "without_credentials",
+]
 
 REDACTED = "***"
 """Replaces a secret."""
@@ -40,6 +47,14 @@ _QUOTED_OPTION = re.compile(
     r"(?P<before>%(?:25){0,4}(?:3F|26|3B)(?P<name>[\w.-]{1,64})%(?:25){0,4}3D)" + _QUOTED_VALUE,
     re.IGNORECASE,
 )
+# The address of a callback. In an excerpt only a part of its token may be left.
+_CALLBACK_WORD = "callbacks"
+_CALLBACK_BYTES = _CALLBACK_WORD.encode()
+_CALLBACK = re.compile(
+    rf"(?P<before>{_SLASH}v1{_SLASH}{_CALLBACK_WORD}{_SLASH})"
+    r"v1\.[A-Za-z0-9_-]++(?:\.[A-Za-z0-9_-]++)?",
+    re.IGNORECASE | re.ASCII,
+)
 _SECRET_NAMES = re.compile(
     r"pass(?:w|phrase|$)|pwd|secret|token|credential|signature|^sig$|api[._-]?key|access[._-]?key",
     re.IGNORECASE,
@@ -55,8 +70,25 @@ _SPACE = re.compile(r"\s")
 
 
 def without_credentials(text: object) -> str:
-    """Return a text without the credentials of the addresses in it: ``http://***@host``."""
+    """Return a text without the credentials of the addresses in it: ``http://***@host``.
+
+    The tokens of callbacks are such credentials, too.
+    """
     return _redacted(str(text), cut=False)
+
+
+def without_callbacks(text: str) -> str:
+    """Return a text without the tokens of the callbacks in it: ``http://host/v1/callbacks/***``."""
+    if _CALLBACK_WORD not in text:
+        return text
+    return _CALLBACK.sub(rf"\g<before>{REDACTED}", text)
+
+
+def has_callback(data: bytes) -> bool:
+    """Return whether bytes contain the address of a callback."""
+    if _CALLBACK_BYTES not in data:
+        return False
+    return _CALLBACK.search(data.decode("latin-1")) is not None
 
 
 def excerpt(text: str, letters_max: int, *, end: bool = False) -> str:
@@ -93,6 +125,7 @@ def _redacted(text: str, *, cut: bool) -> str:
     def hide(found: re.Match[str]) -> str:
         return _redacted_address(found[0], open_end=cut and found.end() == len(text))
 
+    text = without_callbacks(text)
     if "//" in text or "/\\" in text or "%" in text:
         text = _ADDRESS.sub(hide, text)
     if "=" in text:

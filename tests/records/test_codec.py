@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
+from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -78,3 +81,46 @@ def test_what_has_no_form_in_messagepack_has_a_size(args: Any) -> None:
         arguments_digest((args, {}), 4_096, tool="pay")
     assert refused.value.limit == 4_096
     assert (refused.value.size or 0) > 4_096
+
+
+def callback(n: int) -> str:
+    return f"https://pay.example.org/v1/callbacks/v1.{'a' * n}.sig-_{n}"
+
+
+@dataclasses.dataclass
+class Question:
+    text: str
+
+
+WITH_CALLBACKS = [
+    lambda address: address,
+    lambda address: f"Pay at <{address}>, or not.",
+    lambda address: {"deep": [{"to": (address, 65)}], address: 1},
+    lambda address: Question(f"{address}?x"),
+    lambda address: f"https://pay.example.org/?back={quote(address, safe='')}&a=b",
+    lambda address: msgspec.json.encode({"to": address}),
+    lambda address: (10**30, address),
+    lambda address: [[address]] * 50_000,
+]
+
+
+@pytest.mark.parametrize("wrap", WITH_CALLBACKS, ids=range(len(WITH_CALLBACKS)))
+def test_another_address_of_a_callback_is_the_same_argument(wrap: Callable[[str], Any]) -> None:
+    one, other = ((wrap(callback(n)), 65) for n in (40, 41))
+    assert one != other
+    assert arguments_digest((one, {})) == arguments_digest((other, {}))
+    assert arguments_digest((one, {})) != arguments_digest(((one[0], 66), {}))
+    elsewhere = wrap(callback(40).replace("pay.", "elsewhere."))
+    assert arguments_digest((one, {})) != arguments_digest(((elsewhere, 65), {}))
+
+
+def test_the_address_of_a_callback_counts_with_its_size() -> None:
+    with pytest.raises(ArgumentsTooLarge):
+        arguments_digest(((callback(1_000),), {}), 1_000)
+    many = [[] for _ in range(900)]
+    assert arguments_digest(((callback(40), many), {}), 1_200)
+
+
+def test_a_word_in_a_text_is_no_callback() -> None:
+    text = "/v1/callbacks/ and v1.x"
+    assert arguments_digest(((text,), {})).hex() == "6ab11a81cc7923de"

@@ -7,6 +7,7 @@ readable.
 from __future__ import annotations
 
 import hashlib
+import sys
 import threading
 from collections.abc import Sequence
 from typing import Any, Union, cast, get_args
@@ -16,6 +17,7 @@ import zstandard
 
 from holdfast.errors import ArgumentsTooLarge, InvalidResult, JournalDamaged, RecordTooLarge
 from holdfast.model.event import CallFinished, CallIntended, Event, RecordedCall, RecordedIntent
+from holdfast.redaction import has_callback, without_callbacks
 from holdfast.storage import PRICES, PriceList
 
 __all__ = [
@@ -158,20 +160,23 @@ def canonical_hash(parts: Sequence[Any]) -> bytes:
 def arguments_digest(arguments: Any, bytes_max: int | None = None, *, tool: str = "") -> bytes:
     """Return a hash of the arguments of a call. A value that cannot be encoded counts as its type.
 
-    The error names the ``tool``.
+    All addresses of callbacks of one server count as the same: a node that runs again makes another
+    one for the same signal. The error names the ``tool``.
 
     Raises:
         ArgumentsTooLarge: the arguments have more than ``bytes_max`` bytes.
     """
     try:
-        data = _arguments_encoder.encode(arguments)
+        data = hashed = _arguments_encoder.encode(arguments)
+        if has_callback(data):
+            hashed = _fallback_encoding(_value_decoder.decode(data), sys.maxsize, tool)
     except (TypeError, ValueError, OverflowError, RecursionError):
-        data = _fallback_encoding(
+        data = hashed = _fallback_encoding(
             arguments, _PLAIN_BYTES_MAX if bytes_max is None else bytes_max, tool
         )
     if bytes_max is not None and len(data) > bytes_max:
         raise _too_large(len(data), bytes_max, tool)
-    return hashlib.blake2b(data, digest_size=8).digest()
+    return hashlib.blake2b(hashed, digest_size=8).digest()
 
 
 def _kind_of(value: Any) -> str:
@@ -189,7 +194,7 @@ def _too_large(size: int, limit: int, tool: str) -> ArgumentsTooLarge:
 
 
 def _fallback_encoding(arguments: Any, bytes_max: int, tool: str) -> bytes:
-    """Return bytes, only for a hash, of arguments that MessagePack cannot encode.
+    """Return bytes, only for a hash, of arguments without the tokens of callbacks in them.
 
     They may have ints beyond 64 bits or strings that are not Unicode, or contain themselves.
 
@@ -232,6 +237,10 @@ def _parts(value: Any) -> Sequence[Any] | None:
 
 
 def _hashable_token(value: Any) -> bytes:
+    if isinstance(value, str):
+        value = without_callbacks(value)
+    elif isinstance(value, bytes) and has_callback(value):
+        value = without_callbacks(value.decode("latin-1"))
     try:
         return _arguments_encoder.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError):
