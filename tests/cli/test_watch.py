@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import pty
 import re
@@ -16,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import Context, Graph, HistoryEntry, Holdfast, signal, workflow
+from holdfast import Context, Graph, HistoryEntry, Holdfast, Retry, signal, timer, workflow
 from holdfast.cli.flowchart import Flowchart, parsed_flowchart
 from holdfast.cli.live_screen import LiveScreen
 from holdfast.cli.run_picture import Line, RunPicture, picture_lines
@@ -140,7 +141,7 @@ def test_the_steps_of_a_workflow_are_its_calls_and_waits() -> None:
     chart = parsed_flowchart('    n0["look"]\n    n1["wait: ok"]\n    n0 --> n1\n')
     picture = RunPicture("o-1", chart)
     picture.take(event("node_started", "order", attempt=1))
-    picture.take(event("call", "order", call="order.look#1", spent={}, failure=None))
+    picture.take(event("call", "order", call="look#1", spent={}, failure=None))
     wait = {"signal": "ok", "description": "the signal ok", "about": "", "since": None}
     picture.take(event("paused", "order", reason="signal", waits=[{**wait, "until": None}]))
     assert shown(picture)[1:4] == ["  ✓ look", "  │", "  ⏸ wait: ok"]
@@ -254,3 +255,98 @@ def typed_in_terminal(id: str, option: str | None, *target: str) -> str:
     text = os.read(ours, 100_000).decode()
     os.close(ours)
     return text
+
+
+PAID = signal("payment", bool)
+
+
+class Post:
+    async def mail(self, number: int) -> int:
+        return number
+
+
+post = Post()
+trucks = itertools.cycle([OSError("no truck"), OSError("no truck"), None])
+
+
+async def request_payment(number: int) -> int:
+    return number
+
+
+async def bill(number: int) -> int:
+    return number
+
+
+async def ship(number: int) -> int:
+    if broken := next(trucks):
+        raise broken
+    return number
+
+
+@workflow
+async def packing(number: int, ctx: Context) -> int:
+    return number
+
+
+@workflow(signals=[PAID])
+async def sale(number: int, ctx: Context) -> int:
+    await ctx.call(request_payment, number)
+    await ctx.wait(PAID)
+    await ctx.wait_any(PAID, timer("1ms"))
+    await ctx.sleep("2ms")
+    await ctx.call(post.mail, number)
+    await ctx.with_options(key="bill").call(bill, number)
+    if number > 5:
+        await ctx.sleep("1d")
+    await ctx.with_options(retry=Retry(attempts=5, backoff="1ms")).call(ship, number)
+    await ctx.start(packing, number)
+    return await ctx.run(packing, number)
+
+
+async def test_a_finished_workflow_shows_every_step_that_it_executed() -> None:
+    async with Holdfast("sqlite://:memory:") as hf, hf.worker([sale, packing], poll=0.01):
+        run = await hf.start(sale, 1, id="s-1")
+        await run.signal(PAID, True)
+        await run.result(timeout=30)
+        history = (await run.history()).entries
+    picture = RunPicture("s-1", parsed_flowchart(sale.draw()))
+    for entry in history:
+        picture.take(entry)
+    steps = [line.text.partition("→")[0].strip() for line in lines_of(picture) if line.mark]
+    assert steps == [
+        "run s-1 · finished",
+        "✓ request_payment",
+        "✓ wait: payment",
+        "✓ wait: payment or 1ms",
+        "✓ sleep: 2ms",
+        "✓ post.mail",
+        "✓ bill",
+        "○ sleep: 1d",
+        "✓ ship                  2 retries",
+        "✓ start: packing",
+        "✓ run: packing",
+    ]
+
+
+def lines_of(picture: RunPicture) -> list[Line]:
+    return picture_lines(picture, now=NOW, width=80, height=60)
+
+
+def test_a_workflow_shows_failed_calls_and_where_it_waits() -> None:
+    picture = RunPicture("s-1", parsed_flowchart(sale.draw()))
+    failure = {"type": "OSError", "message": "no truck", "trace": ""}
+    picture.take(event("call_attempt", "sale", call="ship#1", failure=failure))
+    assert "  ▶ ship                  1 retry  OSError: no truck" in shown(picture)
+    picture.take(event("call", "sale", call="ship#1", spent={}, failure=failure))
+    assert "  ✗ ship                  1 retry  OSError: no truck" in shown(picture)
+    picture = RunPicture("s-1", parsed_flowchart(sale.draw()))
+    sleep = {"key": "#1", "signal": None, "description": "a time", "about": "", "since": None}
+    picture.take(event("paused", "sale", reason="timer", waits=[sleep]))
+    assert [line.text for line in lines_of(picture) if line.mark == "waiting"] == [
+        "  ⏸ sleep: 2ms",
+        "waits for a time",
+    ]
+    picture.take(event("attempt", "sale", failure=failure))
+    assert shown(picture)[-1] == "an attempt failed: OSError: no truck"
+    picture.take(event("finished"))
+    assert "failed" not in shown(picture)[-1]

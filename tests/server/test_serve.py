@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -46,6 +47,23 @@ async def test_it_serves_and_runs_a_worker_until_it_is_asked_to_stop(url: str) -
         "server stops",
         "server drains its worker",
         "server has stopped",
+    ]
+
+
+async def test_all_that_it_says_is_json_if_its_logs_are(url: str) -> None:
+    options = ("--log-format", "json", "--log-level", "error")
+    async with started("serve", GRAPHS, "--url", url, "--port", "0", *options) as server:
+        first = (await server.told("server listens on")).string
+        server.process.send_signal(signal.SIGTERM)
+        code, rest = await server.ended()
+    said = [json.loads(line) for line in (first + rest).splitlines()]
+    assert code == 0
+    assert {(line["level"], line["logger"]) for line in said} == {("info", "holdfast.server")}
+    assert [" ".join(line["message"].split()[:2]) for line in said] == [
+        "server listens",
+        "server stops:",
+        "server drains",
+        "server has",
     ]
 
 

@@ -77,7 +77,7 @@ def dev(
             _supervise(targets, url, port)
             return
         _stop_with_parent()
-        configure_logging(log_level, "color")
+        configure_logging(log_level, "color" if sys.stderr.isatty() else "text")
         settings = WorkerSettings(
             _WORKER,
             {

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from holdfast.app import Holdfast
-from holdfast.cli.text import say
+from holdfast.cli.logs import announce, last_words
 from holdfast.errors import StoreError
 
 __all__ = ["exit_soon", "handle_signals", "open_when_usable"]
@@ -37,7 +37,7 @@ async def open_when_usable(
             if not error.is_transient:
                 raise
             if error.code != told:
-                say(f"{who} waits until it can use {url}: {error}", err=True)
+                announce(who, f"{who} waits until it can use {url}: {error}")
             told = error.code
         ending = asyncio.ensure_future(stop_requested.wait())
         await asyncio.wait({ending}, timeout=backoff_seconds)
@@ -54,12 +54,12 @@ def handle_signals(ask: Callable[[], None], *, who: str) -> Generator[None]:
     """
     loop = asyncio.get_running_loop()
     stop_requested = False
-    farewell = f"{who} ends at once: its runs continue after its lease has expired\n".encode()
+    farewell = f"{who} ends at once: its runs continue after its lease has expired"
 
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal stop_requested
         if stop_requested:
-            os.write(2, farewell)
+            os.write(2, last_words(who, farewell))
             os._exit(128 + number)
         stop_requested = True
         loop.call_soon_threadsafe(ask)

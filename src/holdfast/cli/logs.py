@@ -7,11 +7,12 @@ from typing import cast
 
 import click
 
-from holdfast.cli.text import compact, utc_of_ms
+from holdfast.cli.text import compact, say, utc_of_ms
 from holdfast.display import printable
 from holdfast.log_context import log_fields
+from holdfast.redaction import without_credentials
 
-__all__ = ["LOG_FORMATS", "LOG_LEVELS", "configure_logging"]
+__all__ = ["LOG_FORMATS", "LOG_LEVELS", "announce", "configure_logging", "last_words"]
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")
@@ -35,6 +36,33 @@ def configure_logging(level: str | None, log_format: str) -> None:
         logging.basicConfig(level=(level or _DEFAULT_LEVEL).upper(), handlers=[handler])
     elif level is not None:
         logging.root.setLevel(level.upper())
+
+
+def announce(who: str, text: str) -> None:
+    """Say on standard error what a process does, at every level: as JSON if logs are JSON."""
+    handler = _json_handler()
+    if handler is None:
+        say(text, err=True)
+    else:
+        handler.handle(_record(who, text))
+
+
+def last_words(who: str, text: str) -> bytes:
+    """Return what a process writes on standard error before it ends at once."""
+    handler = _json_handler()
+    line = text if handler is None else handler.format(_record(who, text))
+    return f"{line}\n".encode()
+
+
+def _json_handler() -> logging.Handler | None:
+    """Return what shows logs as JSON; None if they are text, or a module configured them."""
+    handlers = logging.root.handlers
+    return next((each for each in handlers if isinstance(each.formatter, _JsonFormatter)), None)
+
+
+def _record(who: str, text: str) -> logging.LogRecord:
+    shown = without_credentials(text)
+    return logging.LogRecord(f"holdfast.{who}", logging.INFO, "", 0, shown, None, None)
 
 
 def _is_shown(record: logging.LogRecord) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from holdfast.cli.facts import cut_to_line, usd_text
 from holdfast.cli.flowchart import NO_CHART, Flowchart
+from holdfast.cli.step_finding import StepFinder
 from holdfast.cli.text import compact
 from holdfast.display import printable
 from holdfast.model.durations import duration_text
@@ -43,6 +44,8 @@ class Line(NamedTuple):
 class _Step:
     mark: Mark = "pending"
     times: int = 0
+    retries: int = 0
+    """Attempts that failed and were followed by another one."""
     branches: set[str] = field(default_factory=set[str])
     """The branches that are at the step now."""
     spent_ms: int = 0
@@ -67,6 +70,7 @@ class RunPicture:
 
     def __post_init__(self) -> None:
         self.steps = {name: _Step() for name in self.chart.steps}
+        self._finder = StepFinder(self.chart)
 
     def take(self, entry: HistoryEntry) -> None:
         """Take the next event; kinds that it does not know change nothing."""
@@ -82,10 +86,16 @@ class RunPicture:
                 self._finish(entry.node, details)
             case "attempt":
                 self._note_failure(entry.node, details.get("failure"))
+                if self._is_workflow(entry.node) and details.get("failure"):
+                    self.failure = f"an attempt failed: {_failure_text(details['failure'])}"
             case "call":
                 self._take_call(entry)
-            case "signal":
-                self._end_wait(f"wait: {details['name']}")
+            case "call_attempt":
+                self._retry_call(entry)
+            case "child":
+                self._take_child(details)
+            case "signal" | "timer":
+                self._end_wait(details)
             case "paused":
                 self.status, self.waits = "waiting", list(details["waits"])
                 self.reason = details.get("reason") or ""
@@ -97,12 +107,18 @@ class RunPicture:
                 self._fail(entry.node, details.get("failure"))
             case "finished" | "cancelled" | "expired":
                 self.status, self.waits = entry.kind, []
+                self._settle()
             case "ended":
                 self.status, self.waits = details["status"], []
-                if self.status == "finished":
-                    self._settle()
+                self._settle()
             case _:
                 pass
+
+    def waiting_steps(self) -> set[str]:
+        """Return the steps of a workflow at which the run waits."""
+        keys = ((str(wait.get("key") or f"{wait.get('signal')}#1"), wait) for wait in self.waits)
+        found = (self._finder.find_wait(key, wait.get("signal")) for key, wait in keys)
+        return {step for step in found if step is not None}
 
     def _step(self, name: str | None) -> _Step | None:
         """Return a step; the picture of a workflow has its calls as steps, not its function."""
@@ -143,17 +159,40 @@ class RunPicture:
         spent: dict[str, Any] = entry.details.get("spent") or {}
         self.usd += spent.get("usd", 0.0)
         self.tokens += spent.get("tokens", 0)
-        name = str(entry.details["call"]).rpartition("#")[0].partition(".")[2]
-        if name in self.chart.steps:
-            failed = entry.details.get("failure")
-            self._finish(name, {})
-            if failed:
-                self._note_failure(name, failed)
+        step = self._call_step(entry)
+        if step is not None and entry.details.get("failure"):
+            step.mark, step.note = "failed", _failure_text(entry.details["failure"])
+        elif step is not None:
+            step.times += 1
+            step.mark, step.note = "done", ""
 
-    def _end_wait(self, name: str) -> None:
-        self.waits, self.reason = [], ""
-        if name in self.chart.steps:
+    def _retry_call(self, entry: HistoryEntry) -> None:
+        step = self._call_step(entry)
+        if step is not None:
+            step.retries += 1
+            step.mark, step.note = "running", _failure_text(entry.details["failure"])
+
+    def _call_step(self, entry: HistoryEntry) -> _Step | None:
+        """Return the step of a call; None if it is a call of a node."""
+        if not self._is_workflow(entry.node):
+            return None
+        return self._step(self._finder.pass_call(str(entry.details["call"])))
+
+    def _is_workflow(self, node: str | None) -> bool:
+        return bool(self.chart.steps) and node not in self.chart.steps
+
+    def _take_child(self, details: Mapping[str, Any]) -> None:
+        name, waits = self._finder.pass_child(str(details["id"]), str(details["graph"]))
+        step = self._step(name)
+        if step is not None and waits:
+            step.mark = "running"
+        else:
             self._finish(name, {})
+
+    def _end_wait(self, details: Mapping[str, Any]) -> None:
+        self.waits, self.reason = [], ""
+        name = details.get("name")
+        self._finish(self._finder.pass_wait(str(details.get("wait") or f"{name}#1"), name), {})
 
     def _take_progress(self, name: str | None, details: Mapping[str, Any]) -> None:
         step = self._step(name) or self._running_step()
@@ -176,6 +215,9 @@ class RunPicture:
             step.mark, step.note = "failed", ""
 
     def _settle(self) -> None:
+        if self.status != "finished":
+            return
+        self.failure = ""
         for step in self.steps.values():
             if step.mark == "running":
                 step.mark = "done"
@@ -202,14 +244,12 @@ def _title(picture: RunPicture) -> Line:
 def _step_lines(picture: RunPicture, now: datetime) -> Iterator[Line]:
     names = list(picture.steps)
     padding = max(map(len, names), default=0)
-    waiting = {f"wait: {wait.get('signal')}" for wait in picture.waits}
+    waiting = picture.waiting_steps()
     for number, (name, step) in enumerate(picture.steps.items()):
         if number:
             yield Line("  │" if _leads(picture, names[number - 1], name) else "")
         mark = step.mark
-        if mark in ("running", "pending") and (
-            name in waiting or (mark == "running" and picture.status == "waiting")
-        ):
+        if name in waiting or (mark == "running" and picture.status == "waiting"):
             mark = "waiting"
         aside = _aside(picture, name, names[number + 1] if names[number + 1 :] else None)
         text = f"  {_SIGNS[mark]} {name:{padding}}  {_facts(step)}{aside}"
@@ -233,6 +273,8 @@ def _facts(step: _Step) -> str:
         facts.append(f"{step.times} done{at_once}")
     if step.spent_ms:
         facts.append(duration_text(step.spent_ms))
+    if step.retries:
+        facts.append(f"{step.retries} {'retry' if step.retries == 1 else 'retries'}")
     if step.fraction is not None:
         facts.append(f"{progress_bar(step.fraction)} {step.fraction:.0%}")
     if step.note:

@@ -15,12 +15,11 @@ import click
 from holdfast.app import Holdfast
 from holdfast.cli.failures import show_errors
 from holdfast.cli.lifetime import exit_soon, handle_signals, open_when_usable
-from holdfast.cli.logs import configure_logging
+from holdfast.cli.logs import announce, configure_logging
 from holdfast.cli.opening import common_options
 from holdfast.cli.parameters import DURATION, example
 from holdfast.cli.server_options import server_options
 from holdfast.cli.targets import FORMS, load_graphs
-from holdfast.cli.text import say
 from holdfast.cli.worker_options import WorkerSettings, log_options, worker_options
 from holdfast.errors import StoreError
 from holdfast.model.durations import seconds_of
@@ -182,19 +181,18 @@ async def _serve(serving: Serving, on: socket) -> None:
                 if app is None:
                     return
                 listener.app = app
-                say(_opening_line(serving, app, address), err=True)
+                announce("server", _opening_line(serving, app, address))
                 if serving.on_open is not None:
                     serving.on_open(address)
                 broken = await _wait_for_stop(app, stop_requested)
-                say("server stops: readiness off, followers and requests end", err=True)
+                announce("server", "server stops: readiness off, followers and requests end")
                 await shut_down(
                     listener, app.services, delay_seconds=serving.shutdown_delay_seconds
                 )
                 if app.worker is not None:
-                    say(
-                        f"server drains its worker: runs in progress {app.worker.running}", err=True
-                    )
-        say("server has stopped", err=True)
+                    running = app.worker.running
+                    announce("server", f"server drains its worker: runs in progress {running}")
+        announce("server", "server has stopped")
         exit_soon(0 if broken is None else 1)
         sys.stdout.flush()
         if broken is not None:

@@ -10,12 +10,11 @@ import click
 
 from holdfast.cli.failures import show_errors
 from holdfast.cli.lifetime import exit_soon, handle_signals, open_when_usable
-from holdfast.cli.logs import configure_logging
+from holdfast.cli.logs import announce, configure_logging
 from holdfast.cli.metrics_page import metrics_option, serve_metrics
 from holdfast.cli.opening import common_options
 from holdfast.cli.parameters import example
 from holdfast.cli.targets import FORMS, load_graphs
-from holdfast.cli.text import say
 from holdfast.cli.webhook import allow_option
 from holdfast.cli.webhook_delivery import deliver_webhooks
 from holdfast.cli.worker_options import WorkerSettings, log_options, worker_options
@@ -93,9 +92,9 @@ async def _run_worker(
                 return
             names = ", ".join(sorted({graph.name for graph in graphs}))
             if working.id:
-                say(f"worker {working.id} runs {names} on {url}", err=True)
+                announce("worker", f"worker {working.id} runs {names} on {url}")
             else:  # the worker has logged why
-                say(f"worker waits until it can use {url}", err=True)
+                announce("worker", f"worker waits until it can use {url}")
             async with serve_metrics(holdfast, working, metrics):
                 broken = await _wait_for_stop(working, stop_requested)
             await _stop_worker(working, drain_seconds=settings.options.drain_seconds)
@@ -141,10 +140,10 @@ async def _stop_worker(working: Worker, *, drain_seconds: float) -> None:
     # A worker that has lost its lease has no id until it registers again.
     name = f"worker {working.id}".rstrip()
     drain = f"drain {duration_text(round(1000 * drain_seconds))}"
-    say(f"{name} stops: runs in progress {working.running}, {drain}", err=True)
+    announce("worker", f"{name} stops: runs in progress {working.running}, {drain}")
     await working.stop()
     name = f"worker {working.id}" if working.id else name
-    say(f"{name} has stopped: {_counts_text(working)}", err=True)
+    announce("worker", f"{name} has stopped: {_counts_text(working)}")
 
 
 def _counts_text(working: Worker) -> str:
