@@ -122,8 +122,8 @@ def with_holdfast(
 
     The command gets a Holdfast on the store, or a client of the server, which has the same verbs.
     With ``make`` a missing SQLite file is created. Commands that only read do not set it: a
-    mistyped path should not leave a file behind. ``tenant_of`` says in the help of ``--tenant`` what
-    belongs to the tenant.
+    mistyped path should not leave a file behind. ``tenant_of`` is what the help of ``--tenant``
+    says about the tenant.
     """
 
     def decorate(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
