@@ -12,12 +12,12 @@ from holdfast.storage import open as open_store
 __all__ = ["make_due"]
 
 
-def make_due(moment: str) -> None:
+def make_due(moment: str, *, tenant: str = "default") -> None:
     """Let the run ``c-1`` of the store ``runs.db`` be due since a time."""
 
     async def write() -> None:
         async with open_store("sqlite:///runs.db") as store:
-            key = RunKey("default", "c-1").head
+            key = RunKey(tenant, "c-1").head
             row = await store.table.get(key)
             assert row is not None
             due_ms = round(datetime.fromisoformat(moment).timestamp() * 1000)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cli.targets import load_graphs
+from holdfast.sync import Holdfast as Store
 from tests.cli.conftest import Holdfast
 from tests.cli.due_runs import make_due
 
@@ -66,6 +68,40 @@ def test_a_run_that_no_worker_serves_is_a_problem(holdfast: Holdfast) -> None:
     assert done.exit_code == 1
     assert "unserved: 1 run of graph 'counting' is unserved, such as c-1" in done.stdout
     assert "fix: start a worker that has graph 'counting': holdfast worker TARGET" in done.stdout
+
+
+def test_the_run_of_another_tenant_is_named_with_its_tenant(holdfast: Holdfast) -> None:
+    url = ("--url", "sqlite:///runs.db")
+    with Store(url[1]) as hf, hf.worker(load_graphs(["flows"])):
+        pass  # it publishes its graphs
+    holdfast("run", "start", "flows.py:counting", "--id", "c-1", "--tenant", "shop", *url)
+    make_due("2020-01-01T00:00:00Z", tenant="shop")
+    done = holdfast("doctor", *url)
+    assert "1 run of graph 'counting' is unserved, such as c-1 (tenant shop)" in done.stdout
+    assert "holdfast fleet unserved --tenant shop lists the runs" in done.stdout
+    assert "c-1" in holdfast("fleet", "unserved", "--tenant", "shop", *url).stdout
+
+
+def test_the_failed_run_of_another_tenant_is_named_with_its_tenant(holdfast: Holdfast) -> None:
+    url = ("--url", "sqlite:///runs.db")
+    graphs = {graph.name: graph for graph in load_graphs(["flows"])}
+    with Store(url[1], tenant="shop") as hf, hf.worker(list(graphs.values()), poll=0.01):
+        run = hf.start(graphs["failing"], {"mood": "bad"})
+        run.until("failed", timeout=30)
+        hf.start(graphs["asking"], {}).until("waiting", timeout=30)
+    done = holdfast("doctor", *url)
+    assert "failed: 1 run of tenant shop failed" in done.stdout
+    assert "fix: holdfast run list --status failed --tenant shop; then" in done.stdout
+
+
+def test_a_run_that_is_due_without_a_worker_is_a_warning_at_first(holdfast: Holdfast) -> None:
+    url = ("--url", "sqlite:///runs.db")
+    holdfast("run", "start", "flows.py:counting", "--id", "c-1", *url)
+    done = holdfast("doctor", *url)
+    assert done.exit_code == 0
+    told = "1 run is due and no worker is alive (unserved after 30 s), such as c-1"
+    assert f"warning   unserved: {told}" in done.stdout
+    assert "no run is unserved" not in done.stdout
 
 
 def test_a_target_that_cannot_be_imported_is_a_problem(holdfast: Holdfast) -> None:

@@ -52,10 +52,12 @@ def test_an_empty_store_has_no_fleet(holdfast: Holdfast) -> None:
     for name, told in (
         ("workers", "no workers"),
         ("graphs", "no graphs"),
-        ("stuck", "no stuck runs"),
-        ("unserved", "no unserved runs"),
+        ("stuck", "no stuck runs of this tenant; --all-tenants looks at all of them"),
+        ("unserved", "no unserved runs of this tenant; --all-tenants looks at all of them"),
+        ("stuck --all-tenants", "no stuck runs"),
+        ("unserved --all-tenants", "no unserved runs"),
     ):
-        done = holdfast("fleet", name)
+        done = holdfast("fleet", *name.split())
         assert (done.exit_code, done.stdout, done.stderr) == (0, "", f"{told}\n")
 
 

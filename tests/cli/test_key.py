@@ -42,6 +42,7 @@ def test_what_acts_on_keys_prints_json(holdfast: Holdfast) -> None:
 
 @pytest.mark.only_on_a_store
 def test_a_rotation_prints_json(holdfast: Holdfast) -> None:
+    holdfast("store", "create", "sqlite:///runs.db")
     for typed, dropped in (((), False), (("--revoke",), True)):
         rotated = json.loads(holdfast("key", "rotate", *typed, "--json").stdout)
         assert rotated["older_keys_dropped"] is dropped
@@ -69,6 +70,41 @@ def test_keys_of_tenants(holdfast: Holdfast) -> None:
 
     assert tenants("--tenant", "a") == ["a"]
     assert tenants("--all-tenants") == ["*", "a", "b"]
+
+
+def test_a_key_of_another_tenant_is_not_revoked(holdfast: Holdfast) -> None:
+    made = [
+        json.loads(holdfast("key", "create", "ci", "--role", "viewer", "--json", *tenant).stdout)
+        for tenant in (("--tenant", "a"), ("--tenant", "a"), ("--all-tenants",))
+    ]
+    for key in (made[0], made[2]):
+        refused = holdfast("key", "revoke", key["id"], "--tenant", "b")
+        assert (refused.exit_code, "of tenant 'b'" in refused.stderr) == (1, True)
+        assert "[key_not_found]" in refused.stderr
+    assert holdfast("key", "revoke", made[0]["id"], "--tenant", "a").exit_code == 0
+    for key in made[1:]:
+        assert holdfast("key", "revoke", key["id"], "--all-tenants").exit_code == 0
+    assert json.loads(holdfast("key", "list", "--all-tenants", "--json").stdout) == []
+
+
+@pytest.mark.only_on_a_store
+def test_a_key_is_looked_for_in_the_default_tenant(holdfast: Holdfast) -> None:
+    made = holdfast("key", "create", "ci", "--role", "viewer", "--tenant", "a", "--json")
+    refused = holdfast("key", "revoke", json.loads(made.stdout)["id"])
+    assert (refused.exit_code, "of tenant 'default'" in refused.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("key revoke", "The tenant that the key belongs to."),
+        ("webhook remove", "The tenant that the webhook belongs to."),
+        ("run show", "The tenant that the runs belong to."),
+    ],
+)
+def test_the_help_says_what_belongs_to_the_tenant(command: str, told: str) -> None:
+    shown = CliRunner().invoke(main, [*command.split(), "--help"])
+    assert told in " ".join(shown.stdout.split())
 
 
 @pytest.mark.only_on_a_store

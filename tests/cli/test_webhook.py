@@ -54,6 +54,7 @@ def test_a_webhook_in_json_has_its_secret(holdfast: Holdfast) -> None:
 def test_a_refused_address(holdfast: Holdfast) -> None:
     refused = holdfast("webhook", "add", "http://127.0.0.1:9000/")
     assert (refused.exit_code, "[target_refused]" in refused.stderr) == (1, True)
+    assert "--webhook-allow or set HOLDFAST_WEBHOOK_ALLOW" in refused.stderr
     allowed = holdfast(
         "webhook", "add", "http://127.0.0.1:9000/", "--webhook-allow", "127.0.0.1:9000"
     )
@@ -75,6 +76,14 @@ def test_a_server_has_its_own_list_of_addresses(holdfast: Holdfast, folder: Path
     with serving(folder) as url:
         refused = CliRunner().invoke(main, ["webhook", "add", private, "--server", url])
         assert (refused.exit_code, "[target_refused]" in refused.stderr) == (1, True)
+        assert "holdfast serve --webhook-allow, or webhook_allow of" in refused.stderr
+
+
+@pytest.mark.parametrize("command", ["serve", "worker", "webhook add"])
+def test_every_process_names_the_permitted_addresses_in_the_same_way(command: str) -> None:
+    shown = CliRunner().invoke(main, [*command.split(), "--help"])
+    assert "--webhook-allow ENTRY" in shown.stdout
+    assert "HOLDFAST_WEBHOOK_ALLOW" in shown.stdout
 
 
 @pytest.mark.only_on_a_store

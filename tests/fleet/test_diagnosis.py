@@ -75,10 +75,11 @@ def page(*ids: str, cursor: str | None = None, **given: Any) -> StalledPage:
     return StalledPage(runs=[StalledRun(id=id, **{**facts, **given}) for id in ids], cursor=cursor)
 
 
-def overview(**given: RunCount) -> FleetOverview:
+def overview(**given: Any) -> FleetOverview:
     names = ("ready", "running", "waiting", "failed", "quarantined", "stuck", "unserved")
-    counts = {name: given.get(name, RunCount()) for name in names}
-    return FleetOverview(**counts, workers_alive=1, workers_dead=0, read_units=1.0, counted_at=NOW)
+    facts: dict[str, Any] = {name: RunCount() for name in names}
+    facts |= {"workers_alive": 1, "workers_dead": 0, "read_units": 1.0, "counted_at": NOW}
+    return FleetOverview(**{**facts, **given})
 
 
 # --- the store ------------------------------------------------------------------------------------
@@ -233,7 +234,8 @@ def test_workers_of_two_releases_are_a_warning() -> None:
 
 
 def test_runs_without_progress_are_one_problem_for_each_graph_and_reason() -> None:
-    found = stalled_findings(page(), page("r-1", "r-2", "r-3", "r-4", cursor="more"))
+    unserved = page("r-1", "r-2", "r-3", "r-4", cursor="more")
+    found = stalled_findings(page(), unserved, unserved, any_alive=True)
     assert levels(found) == [("ok", "stuck"), ("problem", "unserved")]
     assert found[1].what.startswith(
         "at least 4 runs of graph 'orders' are unserved, such as r-1, r-2, r-3: no live worker"
@@ -242,7 +244,57 @@ def test_runs_without_progress_are_one_problem_for_each_graph_and_reason() -> No
 
 
 def test_no_stalled_run_is_ok() -> None:
-    assert levels(stalled_findings(page(), page())) == [("ok", "stuck"), ("ok", "unserved")]
+    found = stalled_findings(page(), page(), page(), any_alive=False)
+    assert levels(found) == [("ok", "stuck"), ("ok", "unserved")]
+
+
+@pytest.mark.parametrize(
+    ("ids", "any_alive", "told"),
+    [
+        (("r-1",), False, "1 run is due and no worker is alive (unserved after 30 s), such as r-1"),
+        (
+            ("r-1", "r-2"),
+            True,
+            "2 runs are due and no live worker serves them (unserved after 30 s), such as r-1, r-2",
+        ),
+    ],
+)
+def test_a_run_that_is_due_without_a_worker_is_a_warning(
+    ids: tuple[str, ...], any_alive: bool, told: str
+) -> None:
+    found = stalled_findings(page(), page(), page(*ids), any_alive=any_alive)
+    assert levels(found) == [("ok", "stuck"), ("warning", "unserved")]
+    assert (found[1].what, found[1].fix) == (told, "start one")
+
+
+def test_runs_without_progress_name_their_tenants() -> None:
+    shop = page("r-1", tenant="shop")
+    both = page("r-1", tenant="shop").runs + page("r-2").runs
+    (_, found) = stalled_findings(page(), shop, shop, any_alive=True)
+    assert "such as r-1 (tenant shop): " in found.what
+    assert found.fix == "start one; holdfast fleet unserved --tenant shop lists the runs"
+    (found, _) = stalled_findings(
+        StalledPage(runs=both, cursor=None), page(), page(), any_alive=True
+    )
+    assert "such as r-1 (tenant shop), r-2: " in found.what
+    assert found.fix == "start one; holdfast fleet stuck --all-tenants lists the runs"
+    (_, found) = stalled_findings(page(), page(), shop, any_alive=True)
+    assert found.fix.endswith("holdfast fleet unserved --grace 0s --tenant shop lists the runs")
+
+
+def test_failed_runs_name_their_tenants() -> None:
+    failed = RunCount(runs=7)
+    (found,) = overview_findings(overview(failed=failed, failed_tenants=("shop",)))
+    assert found.what == "7 runs of tenant shop failed"
+    assert found.fix == (
+        "holdfast run list --status failed --tenant shop; then holdfast run retry ID --tenant shop"
+    )
+    (found,) = overview_findings(overview(failed=failed, failed_tenants=tuple("abcde")))
+    assert found.what == "7 runs of tenants a, b, c and 2 more failed"
+    assert found.fix.startswith("for each tenant: holdfast run list --status failed --tenant a;")
+    (found,) = overview_findings(overview(failed=failed, failed_tenants=("default",)))
+    assert found.what == "7 runs failed"
+    assert "--tenant" not in found.fix
 
 
 def test_failed_and_quarantined_runs_are_warnings() -> None:
@@ -258,3 +310,9 @@ def test_what_waits_for_a_person_is_a_warning() -> None:
     found = waiting_findings(WaitingFacts(ambiguous=1, budget=2, quota=3))
     assert levels(found) == [("warning", each) for each in ("ambiguous", "budget", "quota")]
     assert waiting_findings(WaitingFacts()) == []
+
+
+def test_what_waits_names_its_tenant() -> None:
+    found = waiting_findings(WaitingFacts(tenant="shop", ambiguous=1, budget=2, quota=3))
+    assert all("of tenant shop" in each.what for each in found)
+    assert [each.fix.count(" --tenant shop") for each in found] == [2, 2, 1]

@@ -109,6 +109,12 @@ async def test_a_job_over_http_cancels_runs_and_tells_its_progress(
     assert other.status_code == 404
 
 
+async def test_an_empty_filter_is_refused_in_the_words_of_the_body(http: httpx.AsyncClient) -> None:
+    refused = await http.post("/v1/bulk", json={"action": "cancel"})
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_query")
+    assert refused.json()["detail"].startswith('filter is empty. Pass "everything": true')
+
+
 async def test_a_job_retries_failed_runs(hf: Holdfast, http: httpx.AsyncClient) -> None:
     run = await hf.start(broken, Order("book"), id="f")
     await run.until("failed", timeout=20)

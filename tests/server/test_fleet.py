@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,16 @@ async def test_workers_are_listed(hf: Holdfast, http: httpx.AsyncClient) -> None
     served = {graph.name: [graph.version] for graph in GRAPHS}
     assert (found["alive"], found["graphs"], found["pools"]) == (True, served, [None])
     assert found["lease_until_at"].endswith("Z")
+
+
+async def test_only_callers_of_every_tenant_see_where_workers_run(hf: Holdfast) -> None:
+    seen: list[tuple[str, int | None]] = []
+    async with hf.worker(GRAPHS), serving(hf) as (http, _):
+        for tenant in ("*", "mine"):
+            key = bearer(await key_for(hf, "admin", tenant=tenant))
+            (found,) = (await http.get("/v1/workers", headers=key)).json()["workers"]
+            seen.append((found["host"], found["pid"]))
+    assert seen == [(socket.gethostname(), os.getpid()), ("", None)]
 
 
 async def test_a_server_without_a_worker_publishes_its_graphs(hf: Holdfast) -> None:

@@ -150,7 +150,7 @@ async def test_callbacks_begin_with_the_public_address(
 async def test_webhooks_reach_networks_that_are_allowed_and_are_counted(url: str) -> None:
     async with (
         receiving() as receiver,
-        serving(url, "--allow-webhook", receiver.host) as server,
+        serving(url, "--webhook-allow", receiver.host) as server,
         httpx.AsyncClient(base_url=server.address, timeout=30) as http,
     ):
         added = await http.post("/v1/webhooks", json={"url": receiver.url})

@@ -107,7 +107,7 @@ class ApiKeys:
         With a ``tenant`` it must be a key of that tenant.
 
         Raises:
-            KeyNotFound: there is no such key.
+            KeyNotFound: there is no such key, or it is a key of another tenant.
             InvalidName: an invalid id or tenant.
         """
         id = validated_name(id, "id")
@@ -117,7 +117,8 @@ class ApiKeys:
         except ItemDamaged:  # an operator may still delete it, but it names no tenant
             item = {}
         if item is None or owner not in (None, item.get("tenant")):
-            raise KeyNotFound(f"there is no API key {id!r:.80}")
+            where = "" if owner is None else f" of tenant {owner!r}"
+            raise KeyNotFound(f"there is no API key {id!r:.80}{where}")
         # A key never changes its tenant, and no id is used twice.
         await self._kernel.resolve_write(self._table, revoke_key_write(id))
 

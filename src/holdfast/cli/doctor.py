@@ -29,6 +29,7 @@ from holdfast.fleet.diagnosis import (
     waiting_findings,
     worker_findings,
 )
+from holdfast.fleet.fleet import ALL_TENANTS
 from holdfast.records.run_filter import RunFilter
 from holdfast.redaction import without_credentials
 from holdfast.storage.file_facts import inspect_file
@@ -171,27 +172,37 @@ async def _examine_tenant(client: Client) -> list[Finding]:
         why="it is for one tenant, or its role is too low",
         fix="use a key from: holdfast key create doctor --role operator --all-tenants",
     )
-    stuck, unserved = await client.fleet.stuck(), await client.fleet.unserved()
-    waiting = waiting_findings(await _count_waiting(client))
-    return [hidden, *stalled_findings(stuck, unserved), *waiting]
+    stalled = await _examine_runs(client, tenant=None, any_alive=True)
+    return [hidden, *stalled, *waiting_findings(await _count_waiting(client))]
 
 
 async def _examine_fleet(holdfast: Opened) -> list[Finding]:
     fleet = holdfast.fleet
     workers = await fleet.workers()
-    stuck, unserved = await fleet.stuck(tenant="*"), await fleet.unserved(tenant="*")
+    any_alive = any(worker.alive for worker in workers)
+    stalled = await _examine_runs(holdfast, tenant=ALL_TENANTS, any_alive=any_alive)
     waiting = await _count_waiting(holdfast)
     overview = await fleet.overview()
     return [
         *worker_findings(workers, now=overview.counted_at),
-        *stalled_findings(stuck, unserved),
+        *stalled,
         *overview_findings(overview),
         *waiting_findings(waiting),
     ]
 
 
+async def _examine_runs(holdfast: Opened, *, tenant: str | None, any_alive: bool) -> list[Finding]:
+    fleet = holdfast.fleet
+    stuck, unserved = await fleet.stuck(tenant=tenant), await fleet.unserved(tenant=tenant)
+    due = unserved
+    if not unserved.runs:
+        due = await fleet.unserved(tenant=tenant, grace=0)
+    return stalled_findings(stuck, unserved, due, any_alive=any_alive)
+
+
 async def _count_waiting(holdfast: Opened) -> WaitingFacts:
     return WaitingFacts(
+        tenant=holdfast.tenant or "default",
         ambiguous=await _count_ambiguous(holdfast),
         budget=len((await holdfast.list(RunFilter(reason="budget"))).runs),
         quota=len((await holdfast.list(RunFilter(reason="quota"))).runs),

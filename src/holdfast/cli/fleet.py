@@ -100,10 +100,13 @@ def _page_options(function: F) -> F:
 async def stuck(
     holdfast: Opened, *, all_tenants: bool, limit: int, cursor: str | None, as_json: bool
 ) -> None:
-    """List runs that a live worker should have claimed by now, and why it has not."""
+    """List runs that a live worker should have claimed by now, and why it has not.
+
+    They are runs of --tenant, or of all tenants with --all-tenants.
+    """
     tenant = ALL_TENANTS if all_tenants else None
     page = await holdfast.fleet.stuck(tenant=tenant, limit=limit, cursor=cursor)
-    _show_stalled(page, nothing="no stuck runs", as_json=as_json)
+    _show_stalled(page, nothing=_nothing("stuck", all_tenants), as_json=as_json)
 
 
 @fleet.command(epilog=example("holdfast fleet unserved --grace 5m"))
@@ -127,10 +130,19 @@ async def unserved(
     cursor: str | None,
     as_json: bool,
 ) -> None:
-    """List runs that no live worker serves, and which worker they need."""
+    """List runs that no live worker serves, and which worker they need.
+
+    They are runs of --tenant, or of all tenants with --all-tenants.
+    """
     tenant = ALL_TENANTS if all_tenants else None
     page = await holdfast.fleet.unserved(tenant=tenant, grace=grace, limit=limit, cursor=cursor)
-    _show_stalled(page, nothing="no unserved runs", as_json=as_json)
+    _show_stalled(page, nothing=_nothing("unserved", all_tenants), as_json=as_json)
+
+
+def _nothing(kind: str, all_tenants: bool) -> str:
+    if all_tenants:
+        return f"no {kind} runs"
+    return f"no {kind} runs of this tenant; --all-tenants looks at all of them"
 
 
 def _show_stalled(page: StalledPage, *, nothing: str, as_json: bool) -> None:

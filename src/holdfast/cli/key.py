@@ -41,7 +41,7 @@ key.add_command(rotate)
 @click.option("--expires", type=DURATION, help="How long it is valid.  [default: until revoked]")
 @_all_tenants_option
 @json_option
-@with_holdfast(make=True)
+@with_holdfast(make=True, tenant_of="the key belongs")
 async def create(
     holdfast: Opened,
     *,
@@ -71,7 +71,7 @@ async def create(
 @key.command("list", epilog=example("holdfast key list --all-tenants"))
 @_all_tenants_option
 @json_option
-@with_holdfast()
+@with_holdfast(tenant_of="the key belongs")
 async def list_keys(holdfast: Opened, *, all_tenants: bool, as_json: bool) -> None:
     """List API keys, without their secrets, the oldest of each tenant first.
 
@@ -87,11 +87,16 @@ async def list_keys(holdfast: Opened, *, all_tenants: bool, as_json: bool) -> No
 
 @key.command(epilog=example("holdfast key revoke 5hq3k7mzc2vnyt4x"))
 @click.argument("id")
+@_all_tenants_option
 @json_option
-@with_holdfast()
-async def revoke(holdfast: Opened, *, id: str, as_json: bool) -> None:
-    """Delete the API key ID. Every server refuses it at the latest 5 seconds later."""
-    await holdfast.keys.revoke(id)
+@with_holdfast(tenant_of="the key belongs")
+async def revoke(holdfast: Opened, *, id: str, all_tenants: bool, as_json: bool) -> None:
+    """Delete the API key ID. Every server refuses it at the latest 5 seconds later.
+
+    It must be a key of --tenant; with --all-tenants it may be any key. On a server, without
+    --tenant, it may be a key of all tenants that your key is for.
+    """
+    await holdfast.keys.revoke(id, tenant=None if all_tenants else holdfast.tenant)
     if as_json:
         click.echo(pretty({"id": id, "revoked": True}))
     else:

@@ -11,7 +11,7 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli.failures import asynchronous, show_errors
-from holdfast.cli.parameters import check_store_url, parse_path, tenant_option, url_option
+from holdfast.cli.parameters import check_store_url, parse_path, tenant_option_of, url_option
 from holdfast.cli.server_target import chosen_server, open_client, server_options
 from holdfast.cli.targets import load_limits
 from holdfast.errors import InvalidRequest
@@ -116,19 +116,20 @@ def _settings_options(function: F) -> F:
 
 
 def with_holdfast(
-    *, make: bool = False
+    *, make: bool = False, tenant_of: str = "the runs belong"
 ) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
     """Give a command the options that name a store or a server, and pass it what they name.
 
     The command gets a Holdfast on the store, or a client of the server, which has the same verbs.
     With ``make`` a missing SQLite file is created. Commands that only read do not set it: a
-    mistyped path should not leave a file behind.
+    mistyped path should not leave a file behind. ``tenant_of`` is what the help of ``--tenant``
+    says about the tenant.
     """
 
     def decorate(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
         @_store_options
         @server_options
-        @tenant_option
+        @tenant_option_of(tenant_of)
         @wraps(function)
         def opened(
             *,

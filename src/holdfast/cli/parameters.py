@@ -33,6 +33,7 @@ __all__ = [
     "parse_path",
     "parse_time",
     "tenant_option",
+    "tenant_option_of",
     "url_option",
 ]
 
@@ -66,9 +67,16 @@ url_option = click.option(
     metavar="URL",
     help="The store's address; see 'holdfast store --help'.",
 )
-tenant_option = click.option(
-    "--tenant", default="default", show_default=True, help="The tenant that the runs belong to."
-)
+
+
+def tenant_option_of(what: str) -> Callable[[F], F]:
+    """Return the option that names the tenant of something, as in "the runs belong"."""
+    return click.option(
+        "--tenant", default="default", show_default=True, help=f"The tenant that {what} to."
+    )
+
+
+tenant_option = tenant_option_of("the runs belong")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 json_lines_option = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON, a line for each report of progress."

@@ -13,6 +13,7 @@ import click
 
 from holdfast.cli.failures import show_errors
 from holdfast.cli.parameters import parse_path
+from holdfast.cli.webhook import allow_option
 
 if TYPE_CHECKING:
     from holdfast.server.options import ServerOptions
@@ -41,14 +42,7 @@ def _read_secret(
 
 # Each decorator puts its option before those of the earlier ones.
 _OPTIONS = (
-    click.option(
-        "--allow-webhook",
-        "webhook_allow",
-        multiple=True,
-        metavar="NETWORK",
-        help="Webhooks may go to this network (10.1.0.0/16) or host:port, although it is not "
-        "public. May be given several times.",
-    ),
+    allow_option,
     click.option(
         "--metrics-token-file",
         "metrics_token",

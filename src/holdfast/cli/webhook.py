@@ -48,7 +48,7 @@ def webhook() -> None:
 @click.option("--graph", metavar="NAME", help="Only runs of this graph.")
 @allow_option
 @json_option
-@with_holdfast(make=True)
+@with_holdfast(make=True, tenant_of="the webhook belongs")
 async def add(
     holdfast: Opened,
     *,
@@ -75,7 +75,7 @@ async def add(
 
 @webhook.command("list", epilog=example("holdfast webhook list"))
 @json_option
-@with_holdfast()
+@with_holdfast(tenant_of="the webhook belongs")
 async def list_webhooks(holdfast: Opened, *, as_json: bool) -> None:
     """List the webhooks of the tenant, the oldest first."""
     found = await holdfast.webhooks.list()
@@ -101,7 +101,7 @@ def _webhook_rows(found: Sequence[Webhook]) -> list[tuple[str, ...]]:
 @webhook.command(epilog=example("holdfast webhook remove wh_0190a5c2e1f67c3d9b0a4f5e6d7c8b9a"))
 @click.argument("id")
 @json_option
-@with_holdfast()
+@with_holdfast(tenant_of="the webhook belongs")
 async def remove(holdfast: Opened, *, id: str, as_json: bool) -> None:
     """Remove a webhook. Servers and workers stop to deliver to it within 5 s."""
     await holdfast.webhooks.remove(id)
@@ -114,7 +114,7 @@ async def remove(holdfast: Opened, *, id: str, as_json: bool) -> None:
 @webhook.command(epilog=example("holdfast webhook test wh_0190a5c2e1f67c3d9b0a4f5e6d7c8b9a"))
 @click.argument("id")
 @json_option
-@with_holdfast()
+@with_holdfast(tenant_of="the webhook belongs")
 async def test(holdfast: Opened, *, id: str, as_json: bool) -> None:
     """Let a server or worker post a test message, and tell what became of it.
 
@@ -137,7 +137,7 @@ async def test(holdfast: Opened, *, id: str, as_json: bool) -> None:
 @click.argument("id")
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
 @json_option
-@with_holdfast()
+@with_holdfast(tenant_of="the webhook belongs")
 async def deliveries(holdfast: Opened, *, id: str, limit: int, as_json: bool) -> None:
     """List what became of the last message about each run, the latest first."""
     found = await holdfast.webhooks.deliveries(id, limit=limit)

@@ -45,6 +45,8 @@ class _Counts(msgspec.Struct):
     """Runs that a worker could not drive, perhaps: only their rows say so."""
     late: dict[StallKind, list[RunKey]]
     """Runs that are due for too long, unless they have ended and wait to be freed."""
+    troubled: dict[str, set[str]]
+    """The tenants of failed and of quarantined runs."""
 
     def add(self, name: str, number: int = 1) -> None:
         self.runs[name] += number
@@ -83,7 +85,14 @@ async def count_fleet(reader: FleetReader, *, tenant: str, patience: Patience) -
     before = _units_so_far(reader)
     coverage = await reader.read_coverage()
     counts = _Counts(
-        coverage, patience, Counter(), set(), {tenant}, [], {"stuck": [], "unserved": []}
+        coverage=coverage,
+        patience=patience,
+        runs=Counter(),
+        capped=set(),
+        tenants={tenant},
+        suspects=[],
+        late={"stuck": [], "unserved": []},
+        troubled={"failed": set(), "quarantined": set()},
     )
     shards = (await reader.kernel.get_settings()).shards
     queues = known_queues(await reader.read_graphs(cached=True), coverage, shards=shards)
@@ -109,6 +118,8 @@ async def count_fleet(reader: FleetReader, *, tenant: str, patience: Patience) -
         workers_dead=len(coverage.workers) - alive,
         read_units=_units_so_far(reader) - before,
         counted_at=utc_datetime(coverage.now_ms),
+        failed_tenants=tuple(sorted(counts.troubled["failed"])),
+        quarantined_tenants=tuple(sorted(counts.troubled["quarantined"])),
     )
 
 
@@ -198,22 +209,24 @@ async def _count_troubled(reader: FleetReader, counts: _Counts) -> None:
     """Count failed and quarantined runs of the tenants that were seen."""
     shards = (await reader.kernel.get_settings()).list_shards
     partitions = [
-        list_partition("TROUBLE", tenant, shard)
+        (tenant, list_partition("TROUBLE", tenant, shard))
         for tenant in sorted(counts.tenants)
         for shard in range(shards)
     ]
     for start in range(0, len(partitions), _CONCURRENT_READS_MAX):
         batch = partitions[start : start + _CONCURRENT_READS_MAX]
-        await asyncio.gather(*(_count_list(reader, counts, each) for each in batch))
+        await asyncio.gather(*(_count_list(reader, counts, *each) for each in batch))
 
 
-async def _count_list(reader: FleetReader, counts: _Counts, partition: str) -> None:
+async def _count_list(reader: FleetReader, counts: _Counts, tenant: str, partition: str) -> None:
     cursor: str | None = None
     while not {"failed", "quarantined"} <= _full(counts):
         page = await reader.table.query(partition, index="GSI2", limit=_PAGE, cursor=cursor)
         statuses: Sequence[object] = [entry.get("status") for entry in page.items]
         for status in ("failed", "quarantined"):
-            counts.add(status, statuses.count(status))
+            if status in statuses:
+                counts.add(status, statuses.count(status))
+                counts.troubled[status].add(tenant)
         cursor = page.cursor
         if cursor is None:
             return

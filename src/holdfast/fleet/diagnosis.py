@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.errors import HoldfastError
+from holdfast.fleet.verdict import tenant_text
 from holdfast.model.fleet import FleetOverview, StalledPage, StalledRun, WorkerEntry
 from holdfast.model.json_form import JsonForm
 from holdfast.storage.file_facts import FileFacts
@@ -98,6 +99,7 @@ class TargetFacts(msgspec.Struct, frozen=True, kw_only=True):
 class WaitingFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Runs and calls of the tenant that wait for a person. A number may be that of one page."""
 
+    tenant: str = "default"
     ambiguous: int = 0
     budget: int = 0
     quota: int = 0
@@ -280,8 +282,14 @@ def _worker_findings(worker: WorkerEntry, now: datetime, *, others_live: bool) -
     return findings
 
 
-def stalled_findings(stuck: StalledPage, unserved: StalledPage) -> list[Finding]:
-    """Return which runs make no progress, with one finding for each graph, pool and reason."""
+def stalled_findings(
+    stuck: StalledPage, unserved: StalledPage, due: StalledPage, *, any_alive: bool
+) -> list[Finding]:
+    """Return which runs make no progress, with one finding for each graph, pool and reason.
+
+    ``due`` has the runs that become unserved when their grace ends. ``any_alive`` says whether any
+    worker lives.
+    """
     findings: list[Finding] = []
     for check, page, why in (
         ("stuck", stuck, "workers should have claimed them by now"),
@@ -292,7 +300,7 @@ def stalled_findings(stuck: StalledPage, unserved: StalledPage) -> list[Finding]
             groups.setdefault((run.graph, run.pool, run.reason), []).append(run)
         for (graph, _, _), runs in sorted(groups.items(), key=lambda each: -len(each[1])):
             more = "at least " if page.cursor is not None else ""
-            named = ", ".join(run.id for run in runs[:_NAMES_MAX])
+            named = ", ".join(map(_run_text, runs[:_NAMES_MAX]))
             findings.append(
                 Finding(
                     level="problem",
@@ -301,43 +309,90 @@ def stalled_findings(stuck: StalledPage, unserved: StalledPage) -> list[Finding]
                     f"{'is' if len(runs) == 1 else 'are'} {check}, such as "
                     f"{named}: {runs[0].detail}",
                     why=why,
-                    fix=runs[0].advice,
+                    fix=runs[0].advice + _list_text(check, runs),
                 )
             )
-        if not page.runs and page.cursor is None:
+        if not page.runs and page.cursor is None and not (check == "unserved" and due.runs):
             findings.append(_ok(check, f"no run is {check}"))
+    if due.runs and not unserved.runs:
+        findings.append(_due_finding(due, any_alive=any_alive))
     return findings
+
+
+def _due_finding(due: StalledPage, *, any_alive: bool) -> Finding:
+    number = len(due.runs)
+    more = "at least " if due.cursor is not None else ""
+    named = ", ".join(map(_run_text, due.runs[:_NAMES_MAX]))
+    cause = f"no live worker serves {'it' if number == 1 else 'them'}"
+    return Finding(
+        level="warning",
+        check="unserved",
+        what=f"{more}{_number(number, 'run')} {'is' if number == 1 else 'are'} due and "
+        f"{cause if any_alive else 'no worker is alive'} (unserved after 30 s), such as {named}",
+        why="it does not go on" if number == 1 else "they do not go on",
+        fix=due.runs[0].advice + _list_text("unserved --grace 0s", due.runs),
+    )
+
+
+def _run_text(run: StalledRun) -> str:
+    return run.id if run.tenant == "default" else f"{run.id} (tenant {run.tenant})"
+
+
+def _list_text(command: str, runs: Sequence[StalledRun]) -> str:
+    """Return which command lists these runs, unless that of the default tenant does."""
+    tenants = {run.tenant for run in runs}
+    if tenants == {"default"}:
+        return ""
+    option = tenant_text(*tenants) if len(tenants) == 1 else " --all-tenants"
+    return f"; holdfast fleet {command}{option} lists the runs"
 
 
 def overview_findings(overview: FleetOverview) -> list[Finding]:
     """Return how many runs failed or are quarantined."""
     findings: list[Finding] = []
-    for status, count in (("failed", overview.failed), ("quarantined", overview.quarantined)):
+    for status, count, tenants in (
+        ("failed", overview.failed, overview.failed_tenants),
+        ("quarantined", overview.quarantined, overview.quarantined_tenants),
+    ):
         if count.runs:
             more = "at least " if count.capped else ""
+            option = tenant_text(tenants[0] if tenants else "default")
+            each = "for each tenant: " if len(tenants) > 1 else ""
             findings.append(
                 Finding(
                     level="warning",
                     check=status,
-                    what=f"{more}{_number(count.runs, 'run')} {status}",
+                    what=f"{more}{_number(count.runs, 'run')}{_tenants_text(tenants)} {status}",
                     why="they do not go on by themselves, and are deleted after their retention",
-                    fix=f"holdfast run list --status {status}; then holdfast run retry ID",
+                    fix=f"{each}holdfast run list --status {status}{option}; "
+                    f"then holdfast run retry ID{option}",
                 )
             )
     return findings
 
 
+def _tenants_text(tenants: Sequence[str]) -> str:
+    """Return which tenants have the runs, unless it is only the default one."""
+    if not set(tenants) - {"default"}:
+        return ""
+    named = ", ".join(tenants[:_NAMES_MAX])
+    more = f" and {len(tenants) - _NAMES_MAX} more" if len(tenants) > _NAMES_MAX else ""
+    return f" of {'tenant' if len(tenants) == 1 else 'tenants'} {named}{more}"
+
+
 def waiting_findings(waiting: WaitingFacts) -> list[Finding]:
     """Return what waits for a person, or for room in a quota."""
     findings: list[Finding] = []
+    of = _tenants_text([waiting.tenant])
+    option = tenant_text(waiting.tenant)
     if waiting.ambiguous:
         findings.append(
             Finding(
                 level="warning",
                 check="ambiguous",
-                what=f"{_number(waiting.ambiguous, 'call')} may or may not have been made",
+                what=f"{_number(waiting.ambiguous, 'call')}{of} may or may not have been made",
                 why="their runs wait until a person says what became of them",
-                fix="holdfast run ambiguous; then holdfast run resolve RUN CALL",
+                fix=f"holdfast run ambiguous{option}; then holdfast run resolve RUN CALL{option}",
             )
         )
     if waiting.budget:
@@ -345,9 +400,10 @@ def waiting_findings(waiting: WaitingFacts) -> list[Finding]:
             Finding(
                 level="warning",
                 check="budget",
-                what=f"a larger budget is needed by {_number(waiting.budget, 'run')}",
+                what=f"a larger budget is needed by {_number(waiting.budget, 'run')}{of}",
                 why="they wait until they expire",
-                fix="holdfast run list --paused-for budget; then holdfast run budget ID --usd N",
+                fix=f"holdfast run list --paused-for budget{option}; "
+                f"then holdfast run budget ID --usd N{option}",
             )
         )
     if waiting.quota:
@@ -355,9 +411,9 @@ def waiting_findings(waiting: WaitingFacts) -> list[Finding]:
             Finding(
                 level="warning",
                 check="quota",
-                what=f"room in a quota is awaited by {_number(waiting.quota, 'run')}",
+                what=f"room in a quota is awaited by {_number(waiting.quota, 'run')}{of}",
                 why="they go on by themselves; if the number grows, the quota is too small",
-                fix="holdfast run list --paused-for quota; raise the quota in your code",
+                fix=f"holdfast run list --paused-for quota{option}; raise the quota in your code",
             )
         )
     return findings

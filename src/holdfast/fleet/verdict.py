@@ -191,12 +191,18 @@ def _without_resource(head: Head) -> Verdict:
 
 def _not_resumable(head: Head) -> Verdict:
     why = "" if head.failure is None else f": {head.failure.type}: {head.failure.message:.200}"
+    shown = f"holdfast run show {head.key.id}{tenant_text(head.key.tenant)}"
     return Verdict(
         reason="resume_failed",
         since_ms=head.updated_ms,
         detail=f"{head.resume_failures} attempts to resume it failed{why}",
-        advice=f"repair the cause, then deploy; holdfast run show {head.key.id} has the error",
+        advice=f"repair the cause, then deploy; {shown} has the error",
     )
+
+
+def tenant_text(tenant: str) -> str:
+    """Return the option with which a command acts on a tenant, with a space before it."""
+    return "" if tenant == "default" else f" --tenant {tenant}"
 
 
 def _start_advice(head: Head) -> str:

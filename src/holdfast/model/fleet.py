@@ -62,7 +62,9 @@ class WorkerEntry(JsonForm, frozen=True, kw_only=True):
     lease_seconds: float
     """How long one lease lasts; 0 if an older release registered it."""
     host: str
+    """Empty for an older release, and for a caller of a server who is not one of every tenant."""
     pid: int | None
+    """None where ``host`` is empty."""
     release: str
     """The release of Holdfast; empty for an older one."""
     concurrency: int | None
@@ -136,6 +138,10 @@ class FleetOverview(JsonForm, frozen=True, kw_only=True):
     read_units: float
     """The read units that this overview cost."""
     counted_at: datetime
+    failed_tenants: tuple[str, ...] = ()
+    """The tenants of the failed runs that were counted."""
+    quarantined_tenants: tuple[str, ...] = ()
+    """The tenants of the quarantined runs that were counted."""
 
 
 class CostGroup(JsonForm, frozen=True, kw_only=True):

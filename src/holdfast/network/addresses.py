@@ -23,6 +23,10 @@ _Network: TypeAlias = IPv4Network | IPv6Network
 
 _URL_CHARS_MAX = 2_048
 _PORTS = {"http": 80, "https": 443}
+_PERMIT = (
+    ". To permit it, pass --webhook-allow or set HOLDFAST_WEBHOOK_ALLOW. On a server, that is "
+    "holdfast serve --webhook-allow, or webhook_allow of ServerOptions"
+)
 # Besides what `ipaddress` calls not global, which differs between releases of Python.
 _REFUSED: tuple[_Network, ...] = tuple(
     ip_network(text)
@@ -97,8 +101,8 @@ def target_of(url: object) -> Target:
     return Target(parts.scheme, host, _PORTS[parts.scheme] if port is None else port)
 
 
-def _refused(url: object, why: str) -> TargetRefused:
-    return TargetRefused(f"url {why}, got {url!r:.120}", field="url")
+def _refused(url: object, why: str, advice: str = "") -> TargetRefused:
+    return TargetRefused(f"url {why}, got {url!r:.120}{advice}", field="url")
 
 
 class AllowList:
@@ -161,9 +165,9 @@ class AllowList:
         if permitted:
             return target
         if target.scheme != "https":
-            raise _refused(url, "must be an https address")
+            raise _refused(url, "must be an https address", _PERMIT)
         if address is not None and not is_public(address):
-            raise _refused(url, "must be a public address")
+            raise _refused(url, "must be a public address", _PERMIT)
         return target
 
     def check_connection(self, host: str, port: int, address: Address) -> None:

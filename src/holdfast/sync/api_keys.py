@@ -51,7 +51,7 @@ class ApiKeys:
         With a ``tenant`` it must be a key of that tenant.
 
         Raises:
-            KeyNotFound: there is no such key.
+            KeyNotFound: there is no such key, or it is a key of another tenant.
             InvalidName: an invalid id or tenant.
         """
         self._portal.call(self._keys.revoke, id, tenant=tenant)

@@ -9,6 +9,7 @@ from litestar.params import PathParameter
 from litestar.types import Scope
 from msgspec import Meta
 
+from holdfast.errors import InvalidQuery
 from holdfast.model.service import BulkAction, BulkJob, BulkJobPage
 from holdfast.records.bulk_job import BulkRequest
 from holdfast.records.run_filter import RunFilter
@@ -44,6 +45,12 @@ async def start_bulk(
     A filter without a condition needs everything=true. With dry_run the runs are only counted.
     """
     conditions = msgspec.to_builtins(data.filter)
+    run_filter = RunFilter(**conditions)
+    if run_filter.is_empty and not data.everything:
+        raise InvalidQuery(
+            'filter is empty. Pass "everything": true to act on all runs of the tenant.',
+            field="everything",
+        )
     request = BulkRequest(
         action=data.action,
         filter=conditions,
@@ -54,7 +61,7 @@ async def start_bulk(
         everything=data.everything,
     )
     jobs = requester.hf.bulk_jobs
-    job = await jobs.add(request, RunFilter(**conditions), tenant=requester.tenant)
+    job = await jobs.add(request, run_filter, tenant=requester.tenant)
     services.bulk.wake()
     return JsonResponse(job, headers={"Location": address(scope, "bulk", job.id)})
 

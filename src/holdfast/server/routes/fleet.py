@@ -47,11 +47,16 @@ async def list_published(requester: RequesterOf) -> GraphList:
 async def list_workers(requester: RequesterOf) -> WorkerList:
     """List live workers, and dead ones whose runs are not all taken over yet.
 
-    It needs the role admin, or operator with credentials for every tenant.
+    It needs the role admin, or operator with credentials for every tenant. Only callers of every
+    tenant see the hosts and processes of workers.
     """
-    if requester.identity.tenant != ANY_TENANT and not includes(requester.identity.role, "admin"):
+    sees_processes = requester.identity.tenant == ANY_TENANT
+    if not sees_processes and not includes(requester.identity.role, "admin"):
         raise Forbidden("this needs the role admin, or credentials for every tenant")
-    return WorkerList(workers=await requester.hf.fleet.workers())
+    workers = await requester.hf.fleet.workers()
+    if not sees_processes:
+        workers = [msgspec.structs.replace(each, host="", pid=None) for each in workers]
+    return WorkerList(workers=workers)
 
 
 @route("GET", "/v1/fleet/stuck", role="viewer", tag="fleet")
