@@ -62,6 +62,17 @@ async def test_it_starts_again_when_the_code_changes_and_survives_errors(folder:
         (folder / "app.py").write_text(code + "\nx = (\n")
         await server.told("SyntaxError: '\\(' was never closed")
         await server.told("waits for a change")
+        async with httpx.AsyncClient(base_url=address, timeout=5) as http:
+            body = b"x" * 1_000_000
+            for answer in (await http.get("/v1/runs"), await http.post("/v1/runs", content=body)):
+                assert answer.status_code == 503
+                assert answer.headers["content-type"] == "application/problem+json"
+                assert answer.headers["retry-after"] == "1"
+                assert answer.headers["connection"] == "close"
+                assert answer.json()["code"] == "code_broken"
+                detail = answer.json()["detail"]
+                assert detail.startswith("app.py cannot be loaded: SyntaxError: '(' was never")
+                assert detail.endswith("; dev waits for a change of a Python file")
         (folder / "app.py").write_text(code.replace("async def order(", "async def purchase("))
         await server.told("changed: app.py; starts again")
         assert "serves purchase on" in (await server.told("server listens on")).string

@@ -114,6 +114,7 @@ async def test_it_answers_while_its_store_is_away(tmp_path: Path) -> None:
                 assert response.headers["content-type"] == "application/problem+json"
                 assert response.headers["retry-after"] == "1"
                 assert response.json()["code"] == "starting"
+                assert "until it can use its store" in response.json()["detail"]
         server.process.send_signal(signal.SIGTERM)
         assert await server.ended() == (0, "")
 
@@ -234,6 +235,26 @@ async def test_a_request_that_does_not_end_is_cut_off() -> None:
             await app.asked.wait()
         with pytest.raises(httpx.HTTPError):
             (await asking).raise_for_status()
+
+
+async def test_a_request_waits_for_a_server_that_starts() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    on = listening_socket("127.0.0.1", 0)
+    address = f"http://127.0.0.1:{on.getsockname()[1]}"
+    async with (
+        listen(on, ServerOptions(), requests_seconds_max=1) as listener,
+        httpx.AsyncClient(base_url=address) as http,
+    ):
+        probed = await http.get("/readyz")
+        assert (probed.status_code, probed.json()["code"]) == (503, "starting")
+        assert probed.json()["detail"] == "The server starts; try again soon."
+        early = asyncio.ensure_future(http.get("/v1/runs"))
+        assert (await http.get("/healthz")).status_code == 200
+        listener.app = cast(Any, app)
+        assert (await early).status_code == 204
 
 
 async def test_a_listener_that_never_opened_closes() -> None:

@@ -7,7 +7,8 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from socket import socket
@@ -19,6 +20,7 @@ import msgspec
 from holdfast.cli.example_input import example_input
 from holdfast.cli.failures import show_errors
 from holdfast.cli.logs import LOG_LEVELS, configure_logging
+from holdfast.cli.outage import answer_outage
 from holdfast.cli.parameters import check_store_url, example
 from holdfast.cli.reloading import run_reloading
 from holdfast.cli.serve import Serving, address_of, bind, run_server
@@ -26,11 +28,15 @@ from holdfast.cli.server_options import options_of
 from holdfast.cli.targets import FORMS, load_dict, load_graphs
 from holdfast.cli.text import say
 from holdfast.cli.worker_options import WorkerSettings
+from holdfast.display import printable
 from holdfast.engine.worker.options import WorkerOptions
 from holdfast.model.program import Program
+from holdfast.redaction import without_credentials
 
 __all__ = ["dev"]
 
+_REASON_CHARS_MAX = 1000
+_PIPE_BYTES = 64 * 1024
 _FOLDER = Path(".holdfast")
 _STORE = f"sqlite:///{_FOLDER}/dev.db"
 # After a kill, runs continue soon. A reload interrupts nodes that last longer than the drain.
@@ -59,6 +65,7 @@ _EPILOG = (
 @click.option("--quotas", metavar="TARGET", help="The quotas of these models.")
 @click.option("--log-level", type=click.Choice(LOG_LEVELS), help="Show logs from this level on.")
 @click.option("--fd", type=int, hidden=True)
+@click.option("--reason-fd", type=int, hidden=True)
 def dev(
     targets: Sequence[str],
     url: str,
@@ -67,16 +74,18 @@ def dev(
     quotas: str | None,
     log_level: str | None,
     fd: int | None,
+    reason_fd: int | None,
 ) -> None:
     """Serve the graphs of the TARGETs on this machine, and start again when the code changes.
 
     The store is a file in the folder .holdfast, unless --url names another.
     """
-    with show_errors():
-        if fd is None:
+    if fd is None or reason_fd is None:
+        with show_errors():
             _supervise(targets, url, port)
-            return
-        _stop_with_parent()
+        return
+    _stop_with_parent()
+    with _tell_reason(reason_fd, targets), show_errors():
         configure_logging(log_level, "color" if sys.stderr.isatty() else "text")
         settings = WorkerSettings(
             _WORKER,
@@ -105,11 +114,43 @@ def _supervise(targets: Sequence[str], url: str, port: int) -> None:
     if url == _STORE:
         _make_folder()
     say(f"dev serves {', '.join(targets)} at {address_of(on)}; Ctrl-C ends it", err=True)
-    os.set_inheritable(on.fileno(), True)
-    command = [sys.executable, "-m", "holdfast", *sys.argv[1:], "--fd", str(on.fileno())]
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    pass_fds = [on.fileno(), writing]
+    command = [sys.executable, "-m", "holdfast", *sys.argv[1:]]
+    command += ["--fd", str(on.fileno()), "--reason-fd", str(writing)]
     folders = {Path.cwd(), *(Path(file).resolve().parent for file in _files_of(targets))}
+
+    def answer(code: int) -> AbstractContextManager[None]:
+        return answer_outage(on, _told_reason(reading) or f"the server ended with code {code}")
+
     with on:
-        run_reloading(command, folders=sorted(folders), pass_fds=[on.fileno()])
+        run_reloading(command, folders=sorted(folders), pass_fds=pass_fds, while_ended=answer)
+
+
+@contextmanager
+def _tell_reason(fd: int, targets: Sequence[str]) -> Generator[None]:
+    """Tell the process that supervises this one why it ends, for those who send requests."""
+    try:
+        yield
+    except Exception as error:
+        known = isinstance(error, click.ClickException)
+        told = error.message if known else f"{type(error).__name__}: {error}"
+        # A message with a traceback ends with the error.
+        last = printable(told.strip().rpartition("\n")[2])[:_REASON_CHARS_MAX]
+        reason = f"{', '.join(targets)} cannot be loaded: {without_credentials(last)}\n"
+        os.write(fd, reason.encode(errors="replace"))
+        raise
+
+
+def _told_reason(fd: int) -> str:
+    """Return what the child told before it ended; nothing if it was killed."""
+    try:
+        told = os.read(fd, _PIPE_BYTES).decode(errors="replace")
+    except BlockingIOError:
+        return ""
+    # The children before it may have told something as well.
+    return told.rstrip("\n").rpartition("\n")[2]
 
 
 def _files_of(targets: Sequence[str]) -> Iterator[str]:

@@ -26,9 +26,17 @@ _BACKOFF_SECONDS_MAX = 30.0
 
 
 async def open_when_usable(
-    url: str, settings: Mapping[str, Any], *, stop_requested: asyncio.Event, who: str
+    url: str,
+    settings: Mapping[str, Any],
+    *,
+    stop_requested: asyncio.Event,
+    who: str,
+    on_wait: Callable[[], None] | None = None,
 ) -> Holdfast | None:
-    """Open the store, with retries while it may recover; return None if asked to stop."""
+    """Open the store, with retries while it may recover; return None if asked to stop.
+
+    ``on_wait`` is called before each retry.
+    """
     backoff_seconds, told = _BACKOFF_SECONDS, ""
     while not stop_requested.is_set():
         try:
@@ -39,6 +47,8 @@ async def open_when_usable(
             if error.code != told:
                 announce(who, f"{who} waits until it can use {url}: {error}")
             told = error.code
+            if on_wait is not None:
+                on_wait()
         ending = asyncio.ensure_future(stop_requested.wait())
         await asyncio.wait({ending}, timeout=backoff_seconds)
         ending.cancel()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import threading
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -21,18 +21,29 @@ _STOP_SECONDS = 8.0
 
 
 def run_reloading(
-    command: Sequence[str], *, folders: Sequence[Path], pass_fds: Sequence[int]
+    command: Sequence[str],
+    *,
+    folders: Sequence[Path],
+    pass_fds: Sequence[int],
+    while_ended: Callable[[int], AbstractContextManager[None]],
 ) -> None:
     """Run a command until a signal; start it again after changes of Python files.
 
-    A child that ends by itself has shown why: it is started again after the next change.
+    A child that ends by itself has shown why: it is started again after the next change. Until
+    then, the context that ``while_ended`` makes of its exit code is entered.
     """
     with _stop_on_signal() as stop_requested:
         while not stop_requested.is_set():
             files = source_files(folders)
             child = _start(command, pass_fds)
             try:
-                changed = _wait_for_change(child, files, folders, stop_requested)
+                with ExitStack() as stack:
+
+                    def end(code: int, stack: ExitStack = stack) -> None:
+                        say("the server has ended; waits for a change of a Python file", err=True)
+                        stack.enter_context(while_ended(code))
+
+                    changed = _wait_for_change(child, files, folders, stop_requested, on_end=end)
             finally:
                 _stop(child)
             if changed:
@@ -53,13 +64,15 @@ def _wait_for_change(
     files: dict[Path, tuple[int, int]],
     folders: Sequence[Path],
     stop_requested: threading.Event,
+    *,
+    on_end: Callable[[int], None],
 ) -> list[Path]:
     """Return the files that changed; none if the process was asked to stop."""
     told = False
     while not stop_requested.wait(_POLL_SECONDS):
-        if child.poll() is not None and not told:
+        if (code := child.poll()) is not None and not told:
             told = True
-            say("the server has ended; waits for a change of a Python file", err=True)
+            on_end(code)
         changed = changed_files(files, source_files(folders))
         if changed:
             return changed

@@ -170,7 +170,11 @@ async def _serve(serving: Serving, on: socket) -> None:
         address = address_of(on)
         async with listen(on, serving.options, requests_seconds_max=_REQUESTS_SECONDS) as listener:
             hf = await open_when_usable(
-                serving.url, serving.settings.holdfast, stop_requested=stop_requested, who="server"
+                serving.url,
+                serving.settings.holdfast,
+                stop_requested=stop_requested,
+                who="server",
+                on_wait=listener.wait_for_store,
             )
             if hf is None:
                 return

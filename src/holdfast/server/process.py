@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -26,19 +26,37 @@ _KEEP_ALIVE_SECONDS = 75
 # Followers send small messages only.
 _WEBSOCKET_MESSAGE_BYTES_MAX = 64 * 1024
 _TRY_AGAIN_LATER = 1013
-_NOT_OPEN = Problem(
-    "Service Unavailable", 503, "starting", "The server waits until it can use its store."
-)
+_PROBES = ("/healthz", "/readyz")
+# How long a request waits for a server that starts; then it gets a 503.
+_START_SECONDS = 5.0
+_STARTING = "The server starts; try again soon."
+_WITHOUT_STORE = "The server waits until it can use its store."
 
 
 class Listener:
     """A server that accepts connections, also before it has an application."""
 
     def __init__(self, options: ServerOptions, *, requests_seconds_max: float) -> None:
-        self.app: ServerApp | None = None
-        """Answers requests; until there is one, they get a 503."""
+        self._app: ServerApp | None = None
+        self._why_not = _STARTING
+        self._is_settled = asyncio.Event()
         self._server = _Uvicorn(_config(self, options, requests_seconds_max))
         self._serving: asyncio.Task[None] | None = None
+
+    @property
+    def app(self) -> ServerApp | None:
+        """Answers requests; until there is one, they wait shortly and then get a 503."""
+        return self._app
+
+    @app.setter
+    def app(self, app: ServerApp) -> None:
+        self._app = app
+        self._is_settled.set()
+
+    def wait_for_store(self) -> None:
+        """Answer requests at once, until there is an application: the store cannot be used."""
+        self._why_not = _WITHOUT_STORE
+        self._is_settled.set()
 
     async def open(self, on: socket.socket) -> None:
         """Accept connections on a socket that listens."""
@@ -52,10 +70,14 @@ class Listener:
             await self._serving
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if self.app is None:
-            await _answer_not_open(scope, send)
+        if self._app is None and scope["path"] not in _PROBES:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_START_SECONDS):
+                    await self._is_settled.wait()
+        if self._app is None:
+            await _answer_not_open(scope, send, detail=self._why_not)
         else:
-            await self.app(scope, receive, send)
+            await self._app(scope, receive, send)
 
 
 @asynccontextmanager
@@ -136,15 +158,16 @@ class _Uvicorn(uvicorn.Server):
         yield
 
 
-async def _answer_not_open(scope: Any, send: Any) -> None:
-    """Answer a request before the store can be used: the process lives, and is not ready."""
+async def _answer_not_open(scope: Any, send: Any, *, detail: str) -> None:
+    """Answer a request before there is an application: the process lives, and is not ready."""
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": _TRY_AGAIN_LATER})
         return
     if scope["path"] == "/healthz":
         status, body, media_type = 200, b'{"status":"ok"}', b"application/json"
     else:
-        status, body, media_type = 503, msgspec.json.encode(_NOT_OPEN), PROBLEM_JSON.encode()
+        problem = Problem("Service Unavailable", 503, "starting", detail)
+        status, body, media_type = 503, msgspec.json.encode(problem), PROBLEM_JSON.encode()
     headers = [
         (b"content-type", media_type),
         (b"content-length", str(len(body)).encode()),
