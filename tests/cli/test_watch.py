@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -340,12 +341,22 @@ def test_a_workflow_shows_failed_calls_and_where_it_waits() -> None:
     picture.take(event("call", "sale", call="ship#1", spent={}, failure=failure))
     assert "  ✗ ship                  1 retry  OSError: no truck" in shown(picture)
     picture = RunPicture("s-1", parsed_flowchart(sale.draw()))
-    sleep = {"key": "#1", "signal": None, "description": "a time", "about": "", "since": None}
+    since = NOW.isoformat()
+    sleep = {"kind": "timer", "signal": None, "description": "a time", "about": "", "since": since}
     picture.take(event("paused", "sale", reason="timer", waits=[sleep]))
     assert [line.text for line in lines_of(picture) if line.mark == "waiting"] == [
         "  ⏸ sleep: 2ms",
-        "waits for a time",
+        "waits for a time, since 0s",
     ]
+    before = msgspec.structs.replace(
+        event("signal", "sale", name="payment", wait="payment#1"), at=NOW - timedelta(seconds=1)
+    )
+    picture.take(before)  # what it waited for earlier
+    assert [line.mark for line in lines_of(picture)].count("waiting") == 2
+    paid = {**sleep, "kind": "signal", "signal": "payment"}
+    picture.take(event("paused", "sale", reason="signal", waits=[paid, sleep]))
+    assert "  ⏸ wait: payment or 1ms" in shown(picture)
+    picture.take(event("resumed", "sale"))
     picture.take(event("attempt", "sale", failure=failure))
     assert shown(picture)[-1] == "an attempt failed: OSError: no truck"
     picture.take(event("finished"))

@@ -52,7 +52,10 @@ async def test_what_init_wrote_runs_in_dev(folder: Path) -> None:
             await hf.run("o-1").until("finished", timeout=30)
             assert (await http.get("/v1/runs/o-1")).json()["status"] == "finished"
         server.process.send_signal(signal.SIGINT)
-        assert (await server.ended())[0] == 0
+        code, rest = await server.ended()
+        assert code == 0
+        assert "POST /v1/runs" in rest  # logs
+        assert "\x1b" not in rest  # it is not a terminal
 
 
 async def test_it_starts_again_when_the_code_changes_and_survives_errors(folder: Path) -> None:

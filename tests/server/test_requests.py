@@ -98,6 +98,40 @@ async def test_a_malformed_request_is_a_problem_and_costs_no_store_operation(
     assert hf.meter.report().calls == before
 
 
+@pytest.mark.parametrize(
+    ("method", "url", "body", "told"),
+    [
+        ("GET", "/v1/runs?status=x", None, "expected one of ready, running, waiting, closing,"),
+        ("GET", "/v1/nothing", None, "no such path; the API is described at /v1/openapi.json"),
+        ("POST", "/v1/runs", {"graph": "a", "x": 1}, "the fields are budget, expires, graph, id,"),
+        (
+            "POST",
+            "/v1/bulk",
+            {"action": "cancel", "filter": {"x": 1}},
+            "unknown field `x` - at `$.filter`; the fields are cost_usd_max,",
+        ),
+        ("POST", "/v1/bulk", {"action": "x"}, "'x' - at `$.action`; expected one of "),
+        (
+            "POST",
+            "/v1/bulk",
+            {"action": "cancel", "filter": {"status": ["x"]}},
+            "Invalid enum value 'x' - at `$.filter.status[0]`; expected one of ready, running,",
+        ),
+        (
+            "DELETE",
+            "/v1/runs",
+            None,
+            "this path has no method 'DELETE'; it has GET, HEAD, OPTIONS, POST",
+        ),
+    ],
+)
+async def test_a_problem_says_what_would_be_right(
+    idle: httpx.AsyncClient, method: str, url: str, body: Any, told: str
+) -> None:
+    response = await idle.request(method, url, **({} if body is None else {"json": body}))
+    assert told in response.json()["detail"]
+
+
 async def test_a_wrong_method_names_the_right_ones(idle: httpx.AsyncClient) -> None:
     response = await idle.delete("/v1/runs")
     assert set(response.headers["allow"].split(", ")) >= {"GET", "POST", "HEAD", "OPTIONS"}

@@ -60,9 +60,8 @@ def _respond(connection: socket, answer: bytes) -> None:
         connection.sendall(answer)
         connection.shutdown(SHUT_WR)
         # What is closed with unread bytes is reset, and the client may lose the answer.
-        for _ in range(_HEAD_BYTES_MAX):
-            if not connection.recv(_READ_BYTES):
-                break
+        while connection.recv(_READ_BYTES):
+            pass
 
 
 def _answer(reason: str) -> bytes:

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from holdfast.cli.facts import cut_to_line, usd_text
 from holdfast.cli.flowchart import NO_CHART, Flowchart
-from holdfast.cli.step_finding import StepFinder
+from holdfast.cli.step_finding import ANY_WAIT, StepFinder
 from holdfast.cli.text import compact
 from holdfast.display import printable
 from holdfast.model.durations import duration_text
@@ -95,7 +95,7 @@ class RunPicture:
             case "child":
                 self._take_child(details)
             case "signal" | "timer":
-                self._end_wait(details)
+                self._end_wait(entry)
             case "paused":
                 self.status, self.waits = "waiting", list(details["waits"])
                 self.reason = details.get("reason") or ""
@@ -116,8 +116,10 @@ class RunPicture:
 
     def waiting_steps(self) -> set[str]:
         """Return the steps of a workflow at which the run waits."""
-        keys = ((str(wait.get("key") or f"{wait.get('signal')}#1"), wait) for wait in self.waits)
-        found = (self._finder.find_wait(key, wait.get("signal")) for key, wait in keys)
+        told = [wait for wait in self.waits if wait.get("kind", "signal") in ("signal", "timer")]
+        signals = [wait.get("signal") for wait in told]
+        keys = [ANY_WAIT if len(told) > 1 else f"{signal or ''}#1" for signal in signals]
+        found = map(self._finder.find_wait, keys, signals)
         return {step for step in found if step is not None}
 
     def _step(self, name: str | None) -> _Step | None:
@@ -189,9 +191,11 @@ class RunPicture:
         else:
             self._finish(name, {})
 
-    def _end_wait(self, details: Mapping[str, Any]) -> None:
-        self.waits, self.reason = [], ""
-        name = details.get("name")
+    def _end_wait(self, entry: HistoryEntry) -> None:
+        # What the run waits for now is known before the history of earlier waits arrives.
+        self.waits = [wait for wait in self.waits if _begins_after(wait, entry.at)]
+        self.reason = self.reason if self.waits else ""
+        details, name = entry.details, entry.details.get("name")
         self._finish(self._finder.pass_wait(str(details.get("wait") or f"{name}#1"), name), {})
 
     def _take_progress(self, name: str | None, details: Mapping[str, Any]) -> None:
@@ -307,6 +311,11 @@ def _since(wait: Mapping[str, Any], now: datetime) -> str:
     if wait.get("until"):
         told += f", until {wait['until']}"
     return told
+
+
+def _begins_after(wait: Mapping[str, Any], at: datetime) -> bool:
+    since = wait.get("since")
+    return since is not None and datetime.fromisoformat(since) >= at
 
 
 def _failure_text(failure: Any) -> str:

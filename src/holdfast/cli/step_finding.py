@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from holdfast.cli.flowchart import Flowchart
 from holdfast.model.wait import is_group_key, is_sleep_key, shown_key
 
-__all__ = ["StepFinder"]
+__all__ = ["ANY_WAIT", "StepFinder"]
 
 _UNREAD = "…"
 _WAIT, _SLEEP, _START, _RUN = "wait: ", "sleep: ", "start: ", "run: "
@@ -20,6 +20,8 @@ _NAMED = (_WAIT, _SLEEP, _START, _RUN)
 _OR = " or "
 _GROUP = "wait_any."
 _CHILD = "%child."
+ANY_WAIT = f"{_GROUP}#1"
+"""A key that stands for that of any wait for the first of several conditions."""
 
 
 class StepFinder:

@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 from litestar.exceptions import ClientException
 
+from holdfast.server.expectations import expectation
+
 __all__ = ["BodyReader"]
 
 
@@ -14,6 +16,7 @@ class BodyReader:
     """Decodes the bodies of requests to one route."""
 
     def __init__(self, kind: Any, *, is_optional: bool) -> None:
+        self._kind = kind
         self._decoder = msgspec.json.Decoder(kind)
         self._is_optional = is_optional
 
@@ -29,7 +32,8 @@ class BodyReader:
         try:
             return self._decoder.decode(body)
         except msgspec.ValidationError as error:
-            raise ClientException(f"the body does not have the right form: {error}") from None
+            told = f"{error}{expectation(self._kind, str(error))}"
+            raise ClientException(f"the body does not have the right form: {told}") from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ClientException(f"the body is not JSON: {error}") from None
         except RecursionError:

@@ -8,7 +8,13 @@ from typing import Any, cast
 
 import msgspec
 from litestar import Request, Response
-from litestar.exceptions import HTTPException, InternalServerException, ValidationException
+from litestar.exceptions import (
+    HTTPException,
+    InternalServerException,
+    MethodNotAllowedException,
+    NotFoundException,
+    ValidationException,
+)
 
 from holdfast.display import get_logger
 from holdfast.errors import (
@@ -44,6 +50,8 @@ from holdfast.errors import (
     Unsuccessful,
     WebhookNotFound,
 )
+from holdfast.server.expectations import expectation
+from holdfast.server.routing import description_of
 
 __all__ = ["LEFT", "PROBLEM_JSON", "RETRY_LATER", "STATUSES", "Problem", "problem_of", "status_of"]
 
@@ -53,6 +61,7 @@ PROBLEM_JSON = "application/problem+json"
 _RETRY_AFTER_SECONDS = 1
 LEFT = "holdfast.left"
 """What a request's scope has if the client left before its body had arrived."""
+_NO_PATH = "there is no such path; the API is described at /v1/openapi.json"
 RETRY_LATER = (429, 503)
 """The statuses whose responses have the header Retry-After."""
 
@@ -116,7 +125,7 @@ def problem_of(request: Request[Any, Any, Any], error: Exception) -> Response[An
         headers = {"Retry-After": f"{wait:.0f}"} if error.retryable else None
         return _response(_problem_of_ours(error), headers=headers)
     if isinstance(error, HTTPException) and error.status_code < 500:
-        return _response(_problem_of_request(error), headers=error.headers)
+        return _response(_problem_of_request(request, error), headers=error.headers)
     scope = cast("dict[str, Any]", request.scope)
     if isinstance(error, InternalServerException) and LEFT in scope:
         return _response(Problem("Bad Request", 400, "bad_request", "The body did not arrive."))
@@ -134,15 +143,30 @@ def _problem_of_ours(error: HoldfastError) -> Problem:
     return Problem(HTTPStatus(status).phrase, status, error.code, str(error), field)
 
 
-def _problem_of_request(error: HTTPException) -> Problem:
+def _problem_of_request(request: Request[Any, Any, Any], error: HTTPException) -> Problem:
     """Return the problem of a request that no handler has seen."""
     status, field, detail = error.status_code, None, error.detail
     if isinstance(error, ValidationException) and isinstance(error.extra, list):
         wrong = cast("list[dict[str, str]]", error.extra)[0]
         field = wrong.get("key")
-        detail = f"{field}: {wrong.get('message', '')}" if field else wrong.get("message", detail)
+        told = wrong.get("message", detail)
+        detail = f"{field}: {told}{_expected(request, field, told)}" if field else told
+    elif isinstance(error, NotFoundException):
+        detail = _NO_PATH
+    elif isinstance(error, MethodNotAllowedException):
+        headers = {name.lower(): value for name, value in (error.headers or {}).items()}
+        allowed = sorted(headers.get("allow", "").split(", "))
+        detail = f"this path has no method {request.method!r:.20}; it has {', '.join(allowed)}"
     title = HTTPStatus(status).phrase
     return Problem(title, status, title.lower().replace(" ", "_"), detail, field)
+
+
+def _expected(request: Request[Any, Any, Any], field: str, told: str) -> str:
+    """Return which values a parameter may have, if it is one of an enumeration."""
+    scope = cast("dict[str, Any]", request.scope)
+    route = description_of(scope.get("route_handler"))
+    kind, _ = route.parameters.get(field, (None, None)) if route else (None, None)
+    return expectation(kind, told)
 
 
 def _response(problem: Problem, *, headers: Mapping[str, str] | None = None) -> Response[Any]:
