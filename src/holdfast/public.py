@@ -86,6 +86,14 @@ from holdfast.model.run import (
     TextPiece,
     WaitPage,
 )
+from holdfast.model.service import (
+    BulkAction,
+    BulkJob,
+    BulkJobPage,
+    BulkRequest,
+    BulkStatus,
+    QuotaUsage,
+)
 from holdfast.model.signals import SignalName, signal
 from holdfast.model.spending import Spending
 from holdfast.model.wait import Wait
@@ -116,7 +124,12 @@ __all__ = [
     "BranchFailed",
     "Budget",
     "BudgetLimits",
+    "BulkAction",
+    "BulkJob",
+    "BulkJobPage",
     "BulkProgress",
+    "BulkRequest",
+    "BulkStatus",
     "Callbacks",
     "Caller",
     "Child",
@@ -161,6 +174,7 @@ __all__ = [
     "PurposeCost",
     "QuestionOptions",
     "Quota",
+    "QuotaUsage",
     "Recording",
     "Redact",
     "Reducer",

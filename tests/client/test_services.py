@@ -23,7 +23,7 @@ from holdfast.errors import (
     WebhookNotFound,
 )
 from holdfast.model.api_key import ApiKey
-from holdfast.records.bulk_job import BulkRequest
+from holdfast.model.service import BulkRequest
 from holdfast.server import ServerApp, ServerOptions, asgi
 from tests.client.graphs import GRAPHS, Mood, Order, failing, orders
 from tests.client.wire import Wire

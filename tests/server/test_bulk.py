@@ -15,8 +15,8 @@ from holdfast.clock import ManualClock
 from holdfast.engine.client import bulk
 from holdfast.engine.client.bulk_jobs import LEASE_MS, ClaimedBulkJob
 from holdfast.errors import BulkJobEnded, BulkJobNotFound, EndpointUnreachable, JournalDamaged
-from holdfast.model.service import BulkJob
-from holdfast.records.bulk_job import BulkRequest, bulk_job_of
+from holdfast.model.service import BulkJob, BulkRequest
+from holdfast.records.bulk_job import bulk_job_of
 from holdfast.records.keys import bulk_key
 from holdfast.server.bulk_runner import BulkRunner
 from holdfast.storage import Update

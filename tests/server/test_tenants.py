@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from holdfast import Holdfast, RunFilter
+from holdfast.model.service import BulkRequest
 from holdfast.network.addresses import AllowList
-from holdfast.records.bulk_job import BulkRequest
 from holdfast.server import ServerApp, ServerOptions
 from tests.server.callers import answer_to, bearer, key_for, open_socket, serving
 from tests.server.graphs import GRAPHS, Order, orders, paying

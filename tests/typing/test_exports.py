@@ -56,6 +56,8 @@ MADE_BY_HOLDFAST = {
     *(RunHandle, Worker, sync.BlockingStream, sync.RunHandle, sync.Worker, Blobs, Store, Table),
     *(ApiKeys, Callbacks, Fleet, Webhooks),
     *(sync.ApiKeys, sync.Callbacks, sync.Fleet, sync.Webhooks),
+    *(client.RemoteBulkJobs, client.RemoteQuotaLevels),
+    *(blocking.RemoteBulkJobs, blocking.RemoteQuotaLevels),
     *(client.RemoteFleet, client.RemoteKeys, client.RemoteRun, client.RemoteWebhooks),
     *(blocking.RemoteFleet, blocking.RemoteKeys, blocking.RemoteRun, blocking.RemoteWebhooks),
     ServerApp,

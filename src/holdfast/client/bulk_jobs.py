@@ -7,8 +7,7 @@ from holdfast.client.connection import ServerConnection
 from holdfast.client.reading import read
 from holdfast.engine.runs.argument_checks import validated_limit
 from holdfast.model.names import validated_name
-from holdfast.model.service import BulkJob, BulkJobPage
-from holdfast.records.bulk_job import BulkRequest
+from holdfast.model.service import BulkJob, BulkJobPage, BulkRequest
 from holdfast.records.run_filter import RunFilter
 
 __all__ = ["RemoteBulkJobs"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
+import msgspec
+
 from holdfast.model.json_form import JsonForm
 from holdfast.model.progress import BulkProgress
 from holdfast.model.run import AmbiguousCall, SessionQueueEntry, SetAsideSignal, Status
@@ -14,6 +16,7 @@ __all__ = [
     "BulkAction",
     "BulkJob",
     "BulkJobPage",
+    "BulkRequest",
     "BulkStatus",
     "GraphDescription",
     "GraphPage",
@@ -145,6 +148,18 @@ class QuotaPage(JsonForm, frozen=True):
     quotas: list[QuotaUsage]
     cursor: str | None
     """Pass it to read the next page; None at the end."""
+
+
+class BulkRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a bulk job has to do. Fields are only ever added at the end."""
+
+    action: BulkAction
+    filter: dict[str, Any]
+    reason: str = ""
+    keep_answers: bool = False
+    limit: int | None = None
+    dry_run: bool = False
+    everything: bool = False
 
 
 class BulkJob(JsonForm, frozen=True, kw_only=True):

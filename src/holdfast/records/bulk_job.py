@@ -13,7 +13,7 @@ from typing import Any, get_args
 import msgspec
 
 from holdfast.model.progress import BulkProgress
-from holdfast.model.service import BulkAction, BulkJob, BulkStatus
+from holdfast.model.service import BulkJob, BulkRequest, BulkStatus
 from holdfast.records.codec import pack, unpack_value
 from holdfast.records.damage import DECODE_ERRORS, damaged_item_error, typed_attribute
 from holdfast.records.keys import bulk_key, parsed_int
@@ -22,7 +22,6 @@ from holdfast.storage import Absent, AllOf, AnyOf, Equals, Key, Put, Update
 
 __all__ = [
     "BULKS",
-    "BulkRequest",
     "bulk_job_of",
     "cancel_bulk_write",
     "claim_bulk_write",
@@ -35,18 +34,6 @@ __all__ = [
 BULKS = "BULKS"
 """The partition of the due index with the jobs that have not ended."""
 _KEPT_SECONDS = 30 * 24 * 3600
-
-
-class BulkRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a bulk job has to do. Fields are only ever added at the end."""
-
-    action: BulkAction
-    filter: dict[str, Any]
-    reason: str = ""
-    keep_answers: bool = False
-    limit: int | None = None
-    dry_run: bool = False
-    everything: bool = False
 
 
 def create_bulk_write(

@@ -5,9 +5,8 @@
 from __future__ import annotations
 
 from holdfast.client.bulk_jobs import RemoteBulkJobs as AsyncRemoteBulkJobs
-from holdfast.model.service import BulkJob, BulkJobPage
+from holdfast.model.service import BulkJob, BulkJobPage, BulkRequest
 from holdfast.portal import Portal
-from holdfast.records.bulk_job import BulkRequest
 from holdfast.records.run_filter import RunFilter
 
 __all__ = ["RemoteBulkJobs"]

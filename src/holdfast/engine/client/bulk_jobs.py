@@ -19,10 +19,9 @@ from holdfast.engine.runs.argument_checks import validated_bulk_filter, validate
 from holdfast.errors import BulkJobEnded, BulkJobNotFound, ConditionFailed, JournalDamaged
 from holdfast.model.names import validated_name, validated_tenant
 from holdfast.model.progress import BulkProgress
-from holdfast.model.service import BulkJob, BulkJobPage, BulkStatus
+from holdfast.model.service import BulkJob, BulkJobPage, BulkRequest, BulkStatus
 from holdfast.records.bulk_job import (
     BULKS,
-    BulkRequest,
     bulk_job_of,
     cancel_bulk_write,
     claim_bulk_write,

@@ -10,8 +10,7 @@ from litestar.types import Scope
 from msgspec import Meta
 
 from holdfast.errors import InvalidQuery
-from holdfast.model.service import BulkAction, BulkJob, BulkJobPage
-from holdfast.records.bulk_job import BulkRequest
+from holdfast.model.service import BulkAction, BulkJob, BulkJobPage, BulkRequest
 from holdfast.records.run_filter import RunFilter
 from holdfast.server.caller import RequesterOf
 from holdfast.server.encoding import JsonResponse
