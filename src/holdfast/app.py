@@ -57,6 +57,8 @@ from holdfast.model.quota import Quota
 from holdfast.model.run import AmbiguousCall, OnBusy, RunPage, SessionQueueEntry
 from holdfast.records.keys import RunKey, SessionQueueKey
 from holdfast.records.run_filter import RunFilter
+from holdfast.review.options import ReviewOptions, validated_review_options
+from holdfast.review.reviews import worker_companions
 from holdfast.storage import Store
 from holdfast.storage import open as open_store
 from holdfast.store_services import StoreServices
@@ -96,6 +98,7 @@ class Holdfast(StoreServices):
         hooks: Hooks | None = None,
         telemetry: Telemetry | None = None,
         public_url: str | None = None,
+        reviews: ReviewOptions | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
         store: Store | None = None,
@@ -115,7 +118,8 @@ class Holdfast(StoreServices):
         ``hooks`` are called after a run paused, failed or ended in this process; see `Hooks`.
         ``telemetry`` gets the spans of runs, such as `holdfast.integrations.telemetry` has one.
         ``public_url`` is the address of the server with which `Context.callback` begins, by default
-        that in ``HOLDFAST_PUBLIC_URL``.
+        that in ``HOLDFAST_PUBLIC_URL``. ``reviews`` says how reviewers are notified; see
+        `ReviewOptions`.
 
         Raises:
             InvalidUrl: the address cannot be understood.
@@ -125,6 +129,7 @@ class Holdfast(StoreServices):
             raise InvalidRequest("user_key must be bytes, at least 16 of them", field="user_key")
         self._tenant = validated_tenant(tenant)
         check_resources(models, quotas, tasks)
+        review_options = validated_review_options(reviews)
         recorder = ArgumentRecorder(record, redact)
         clock = clock or SystemClock()
         self._store = store or open_store(url, clock=clock)
@@ -144,7 +149,9 @@ class Holdfast(StoreServices):
         self._services = HandleServices(
             self._kernel, self._workers, self._resources, self._outcomes
         )
-        super().__init__(self._services, tenant=self._tenant, public_url=public_url)
+        super().__init__(
+            self._services, tenant=self._tenant, public_url=public_url, reviews=review_options
+        )
 
     # --- runs -------------------------------------------------------------------------------------
 
@@ -400,6 +407,7 @@ class Holdfast(StoreServices):
             hooks=self._hooks,
             local_workers=self._workers,
             resources=self._resources,
+            companions=worker_companions(self._reviews),
         )
         self._workers.add(worker)
         return worker

@@ -6,10 +6,17 @@ from holdfast.engine.effects.argument_recorder import Redact
 from holdfast.engine.effects.call_options import BlockingCaller, Caller
 from holdfast.engine.effects.invocations import OnExhausted
 from holdfast.engine.effects.savings import Saved
-from holdfast.engine.execution.agents import Agent, Conversation, QuestionOptions, agent
+from holdfast.engine.execution.agents import (
+    Agent,
+    ApprovalGrouping,
+    Conversation,
+    QuestionOptions,
+    agent,
+)
 from holdfast.engine.execution.blocking_context import BlockingChild, BlockingContext
+from holdfast.engine.execution.child import Child
 from holdfast.engine.execution.conditions import ChildCondition
-from holdfast.engine.execution.context import Child, Context
+from holdfast.engine.execution.context import Context
 from holdfast.engine.history.run_stream import RunStream
 from holdfast.engine.kernel.telemetry import RunSpan, SpanKind, SpanValue, Telemetry
 from holdfast.engine.worker.health import WorkerHealth
@@ -28,6 +35,7 @@ from holdfast.graph import (
     restart,
     workflow,
 )
+from holdfast.graph.approval import Approval, NeedsApproval
 from holdfast.graph.chooser_targets import Chooser
 from holdfast.graph.node import Reference
 from holdfast.graph.node_decorator import NodeDecorator
@@ -71,6 +79,17 @@ from holdfast.model.program import Program
 from holdfast.model.progress import BulkProgress, SweepProgress
 from holdfast.model.quota import Quota
 from holdfast.model.reducers import Reducer
+from holdfast.model.review import (
+    ActionKind,
+    Review,
+    ReviewAction,
+    ReviewDecision,
+    ReviewEntry,
+    ReviewOutcome,
+    ReviewPage,
+    ReviewStatus,
+    ReviewVote,
+)
 from holdfast.model.run import (
     AmbiguousCall,
     HistoryEntry,
@@ -104,7 +123,16 @@ from holdfast.model.webhook import (
     WebhookDelivery,
     WebhookEvent,
 )
+from holdfast.records.review import NoticeKind
 from holdfast.records.run_filter import RunFilter
+from holdfast.review.delegation import Delegate
+from holdfast.review.links import OpenedLink
+from holdfast.review.log_notifier import LogNotifier
+from holdfast.review.notice import Notice, Notifier
+from holdfast.review.options import ReviewOptions
+from holdfast.review.reviews import Reviews
+from holdfast.review.smtp_notifier import SmtpNotifier
+from holdfast.review.templates import NoticeTemplate
 from holdfast.webhooks.callbacks import Callbacks
 from holdfast.webhooks.webhooks import Webhooks
 
@@ -112,11 +140,14 @@ __all__ = [
     "END",
     "UNKNOWN",
     "VOID",
+    "ActionKind",
     "Agent",
     "AmbiguousCall",
     "Answer",
     "ApiKey",
     "ApiKeys",
+    "Approval",
+    "ApprovalGrouping",
     "AttemptFailure",
     "BlockingCaller",
     "BlockingChild",
@@ -139,6 +170,7 @@ __all__ = [
     "Conversation",
     "CostGroup",
     "CostPage",
+    "Delegate",
     "DeliveryState",
     "Done",
     "Durability",
@@ -155,17 +187,24 @@ __all__ = [
     "Holdfast",
     "Hooks",
     "KeyRole",
+    "LogNotifier",
     "Model",
     "ModelPrice",
     "Moment",
+    "NeedsApproval",
     "NewKey",
     "NewWebhook",
     "Node",
     "NodeDecorator",
+    "Notice",
+    "NoticeKind",
+    "NoticeTemplate",
+    "Notifier",
     "OnBusy",
     "OnExhausted",
     "OnFailure",
     "OnStale",
+    "OpenedLink",
     "Pausable",
     "PayloadLimits",
     "ProbeFinding",
@@ -181,6 +220,16 @@ __all__ = [
     "Reference",
     "Request",
     "Retry",
+    "Review",
+    "ReviewAction",
+    "ReviewDecision",
+    "ReviewEntry",
+    "ReviewOptions",
+    "ReviewOutcome",
+    "ReviewPage",
+    "ReviewStatus",
+    "ReviewVote",
+    "Reviews",
     "Run",
     "RunCount",
     "RunEntry",
@@ -197,6 +246,7 @@ __all__ = [
     "SetAsideSignal",
     "SignalName",
     "SignalReceipt",
+    "SmtpNotifier",
     "SpanKind",
     "SpanValue",
     "Spending",

@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncGenerator
 
 from holdfast.access.api_keys import ApiKeys
+from holdfast.access.sessions import Sessions
 from holdfast.clock import Clock
 from holdfast.engine.client import sweep
 from holdfast.engine.client.bulk_jobs import BulkJobs
@@ -17,6 +18,8 @@ from holdfast.fleet.fleet import Fleet
 from holdfast.handle import HandleServices
 from holdfast.model.durations import Duration, days
 from holdfast.model.progress import SweepProgress
+from holdfast.review.options import ReviewOptions
+from holdfast.review.reviews import Reviews
 from holdfast.storage import Meter
 from holdfast.webhooks.callbacks import Callbacks
 from holdfast.webhooks.webhooks import Webhooks
@@ -29,16 +32,26 @@ _TWO_DAYS = days(2)
 class StoreServices:
     """What `Holdfast` offers besides runs."""
 
-    def __init__(self, services: HandleServices, *, tenant: str, public_url: str | None) -> None:
+    def __init__(
+        self,
+        services: HandleServices,
+        *,
+        tenant: str,
+        public_url: str | None,
+        reviews: ReviewOptions,
+    ) -> None:
         kernel = services.kernel
         self._services = services
         self._default_tenant = tenant
         self._keys = ApiKeys(kernel)
         self._webhooks = Webhooks(kernel, tenant)
         self._callbacks = Callbacks(kernel, services.workers)
+        self._reviews = Reviews(kernel, services.workers, tenant, reviews)
         if public_url := public_url or os.environ.get("HOLDFAST_PUBLIC_URL"):
             self._callbacks.set_public_url(public_url)
         self._fleet = Fleet(kernel, tenant, lambda: self.saved)
+        self.sessions = Sessions(kernel)
+        """Browsers that are signed in at the pages of a server."""
         self.bulk_jobs = BulkJobs(kernel)
         """The bulk actions that servers carry out."""
         self.quota_levels = QuotaLevels(kernel, services.resources)
@@ -73,6 +86,11 @@ class StoreServices:
     def webhooks(self) -> Webhooks:
         """The webhooks: events of runs that are posted to other systems."""
         return self._webhooks
+
+    @property
+    def reviews(self) -> Reviews:
+        """The reviews that runs asked for, which people decide."""
+        return self._reviews
 
     @property
     def saved(self) -> Saved:

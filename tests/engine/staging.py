@@ -157,7 +157,7 @@ def staged(house: House, **options: Any) -> tuple[Holdfast, Stage]:
 async def played(house: House, worker: Worker, moves: Iterable[float]) -> bool:
     """Let a worker run a scene while the clock moves; return whether it lived to see its end."""
     await worker.start()
-    gone = asyncio.ensure_future(worker._stopped.wait())
+    gone = asyncio.ensure_future(worker.stopped.wait())
     for seconds in moves:
         scene = asyncio.ensure_future(house.move(seconds, worker))
         await asyncio.wait({gone, scene}, return_when=asyncio.FIRST_COMPLETED)

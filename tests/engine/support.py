@@ -148,7 +148,7 @@ def kill(worker: Worker) -> None:
     for task in (worker._heartbeat_task, *worker._background_tasks, *work_of(worker), *writes):
         task.cancel()
     worker._heartbeat_task = None
-    worker._stopped.set()
+    worker.stopped.set()
 
 
 async def reached(hf: Holdfast, id: str, status: str, *, node: str | None = None) -> Run:

@@ -20,6 +20,7 @@ from holdfast.engine.runs.rows import read_row
 from holdfast.errors import InvalidQuery, InvalidRequest, NodeError, RunNotFound
 from holdfast.model.node_progress import NodeProgress
 from holdfast.records.codec import pack, unpack_value
+from holdfast.records.row_events import paused_entry
 from holdfast.records.streamed_text import ProgressEntry, TextBatch, TextEntry, TextStream, text_of
 from holdfast.records.times import utc_datetime
 from tests.engine.support import (
@@ -478,7 +479,7 @@ async def test_an_older_pause_or_a_resume_without_a_pause_is_no_news(
         run = await hf.start(graph, id="doc-42")
         await run.until("finished", timeout=WAIT_SECONDS_MAX)
     head = await read_row(hf._kernel, run._key)
-    paused = ephemeral.paused_entry(await run.get())
+    paused = paused_entry(await run.get())
     resumed = ephemeral.resumed_entry("node0", at_ms=0)
     live = ephemeral.EphemeralEvents(hf._kernel, feed, hf._workers)
     list(live.open(head, from_start=True))

@@ -15,7 +15,8 @@ from holdfast import Graph, Holdfast, signal
 from holdfast.engine.effects.begun_requests import BegunRequests
 from holdfast.engine.effects.call_ids import CallIds
 from holdfast.engine.effects.call_options import Caller
-from holdfast.engine.execution.context import Child, Context
+from holdfast.engine.execution.child import Child
+from holdfast.engine.execution.context import Context
 from holdfast.errors import RunFailed, WaitTimedOut
 from holdfast.integrations.offline import Offline
 from tests.engine.support import House

@@ -157,7 +157,9 @@ async def test_a_timer_that_no_worker_looks_at_is_told(house: House) -> None:
 
 @pytest.mark.parametrize("reason", ["", "asleep", 5, ["signal"]], ids=repr)
 def test_a_wrong_reason_is_refused(reason: Any) -> None:
-    with pytest.raises(InvalidQuery, match="reason must be one of signal, timer") as refused:
+    with pytest.raises(
+        InvalidQuery, match="reason must be one of signal, review, timer"
+    ) as refused:
         RunFilter(reason=reason)
     assert refused.value.field == "reason"
 

@@ -13,6 +13,14 @@ from holdfast.model.budget import BudgetLimits
 from holdfast.model.event import Failure
 from holdfast.model.json_form import JsonForm, json_fields, json_schema
 from holdfast.model.progress import BulkProgress, SweepProgress
+from holdfast.model.review import (
+    Review,
+    ReviewAction,
+    ReviewDecision,
+    ReviewEntry,
+    ReviewPage,
+    ReviewVote,
+)
 from holdfast.model.run import (
     AmbiguousCall,
     HistoryEntry,
@@ -138,7 +146,65 @@ CALL = AmbiguousCall(
     since=AT,
     arguments=ODD,
 )
+VOTE = ReviewVote(by="ana", approve=True, comment="yes", at=AT, round=1)
+DECISION: ReviewDecision[Any] = ReviewDecision(
+    status="approved", by="ana", comment="yes", at=AT, values={"months": 12}, votes=(VOTE,)
+)
+ACTION = ReviewAction(
+    position=0, kind="commented", by="ana", at=AT, data={"text": "hm"}, hash="ab12"
+)
+REVIEW_ENTRY = ReviewEntry(
+    id="doc-42~5f0c1e7a9b3d2468",
+    run="doc-42",
+    tenant="default",
+    graph="review",
+    node="ask",
+    question="Sell it?",
+    status="approved",
+    assignees=("ana", "bob"),
+    claimed_by="ana",
+    created_at=AT,
+    expires_at=AT,
+    due_at=AT,
+    overdue=True,
+    quorum=2,
+    undelivered="refused",
+    decided_by="ana",
+    decided_at=AT,
+)
+REVIEW = Review(
+    id="doc-42~5f0c1e7a9b3d2468",
+    run="doc-42",
+    tenant="default",
+    graph="review",
+    node="ask",
+    question="Sell it?",
+    status="approved",
+    shown={"item": "lamp"},
+    form={"type": "object"},
+    values={"months": 24},
+    tool="refund",
+    assignees=("ana",),
+    claimed_by="ana",
+    quorum=2,
+    votes=(VOTE,),
+    created_at=AT,
+    expires_at=AT,
+    due_at=AT,
+    overdue=True,
+    undelivered="refused",
+    decision=DECISION,
+    trail=(ACTION,),
+    digest="d1",
+    rendered="d2",
+)
 SAMPLES: list[JsonForm] = [
+    VOTE,
+    DECISION,
+    ACTION,
+    REVIEW_ENTRY,
+    ReviewPage([REVIEW_ENTRY], "c"),
+    REVIEW,
     RUN,
     ENTRY,
     RunPage([ENTRY], "c", ("broken",)),

@@ -15,6 +15,7 @@ from holdfast.model.wait import (
     QuotaWait,
     ResolutionWait,
     ResourceWait,
+    ReviewWait,
     SignalWait,
     TimerWait,
     UnknownWait,
@@ -32,6 +33,7 @@ TOLD = {
     BudgetWait("c1"): ("budget", "a larger budget: it this"),
     QuotaWait("c1"): ("quota", "the this"),
     BackoffWait("c1"): ("retry", "another attempt at this"),
+    ReviewWait("5f0c1e7a9b3d2468"): ("review", "a reviewer to decide: this"),
     SignalWait("go"): ("signal", "the signal go"),
     ChildWait("doc-7"): ("signal", "the end of run doc-7"),
     UnknownWait("%tide.x"): ("timer", "%tide.x, which only a newer release knows"),
@@ -81,7 +83,7 @@ def test_the_next_attempt_of_a_node_has_no_subject() -> None:
 @pytest.mark.parametrize("number", range(len(WAIT_KINDS)))
 def test_of_several_reasons_the_first_in_the_order_of_kinds_counts(number: int) -> None:
     order = [ResolutionWait("c"), ResourceWait("model.m")]
-    order += [BudgetWait("c"), QuotaWait("c"), BackoffWait("c")]
+    order += [BudgetWait("c"), QuotaWait("c"), BackoffWait("c"), ReviewWait("5f0c")]
     order += [SignalWait("go"), ChildWait("r"), UnknownWait("%tide.x"), TimerWait()]
     mixed = [of(kind) for kind in reversed(order[number:])]
     assert pause_reason(mixed) == order[number].reason

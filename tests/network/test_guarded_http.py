@@ -38,6 +38,17 @@ async def test_a_listed_receiver_is_reached(receiver: Receiver) -> None:
     assert receiver.requests[0].body == b"x"
 
 
+async def test_no_log_shows_the_path_of_a_request(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    async with guarded_client(AllowList([receiver.host]), timeout_seconds=5) as client:
+        await client.post(f"{receiver.url}/T0/secret?token=secret", content=b"x")
+    assert receiver.requests[0].path.endswith("/T0/secret?token=secret")
+    assert f"HTTP Request: POST http://{receiver.host}/ " in caplog.text
+    assert "secret" not in caplog.text
+
+
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_the_list_is_empty_by_default(receiver: Receiver, scheme: str) -> None:
     async with guarded_client(AllowList(), timeout_seconds=5) as client:

@@ -138,6 +138,25 @@ async def test_calls_are_answered_converted_and_recorded() -> None:
     assert ctx.calls == [MadeCall("charge", (7,)), MadeCall("fetch", ("u",), {"deep": True})]
 
 
+async def test_what_the_engine_passes_is_optional_for_the_answers_of_a_test() -> None:
+    @tool()
+    async def keyed(amount: int, *, idempotency_key: str) -> str:
+        raise AssertionError
+
+    @tool()
+    def nested(amount: int, *, ctx: Any, idempotency_key: str) -> Any:
+        raise AssertionError
+
+    @workflow
+    async def asks(amount: int, ctx: Context) -> list[Any]:
+        return [await ctx.call(keyed, amount=amount), await ctx.call(nested, amount=amount)]
+
+    assert await asks(5, FakeContext(calls={keyed: "v", nested: lambda amount: "w"})) == ["v", "w"]
+    with_key = in_turn(lambda amount, idempotency_key: f"{amount} {bool(idempotency_key)}")
+    got = await asks(5, FakeContext(calls={keyed: with_key, nested: lambda **given: sorted(given)}))
+    assert got == ["5 True", ["amount"]]
+
+
 async def test_a_call_that_is_not_provided_fails_even_if_the_node_catches_it() -> None:
     made.clear()
 

@@ -16,6 +16,7 @@ import pytest
 
 from holdfast import (
     ApiKeys,
+    Approval,
     BlockingCaller,
     BlockingChild,
     BlockingContext,
@@ -25,8 +26,10 @@ from holdfast import (
     Context,
     Fleet,
     NodeDecorator,
+    NoticeTemplate,
     Program,
     Quota,
+    Reviews,
     RunHandle,
     Wait,
     Webhooks,
@@ -58,6 +61,7 @@ MADE_BY_HOLDFAST = {
     *(sync.ApiKeys, sync.Callbacks, sync.Fleet, sync.Webhooks),
     *(client.RemoteBulkJobs, client.RemoteQuotaLevels),
     *(blocking.RemoteBulkJobs, blocking.RemoteQuotaLevels),
+    *(client.RemoteReviews, blocking.RemoteReviews, sync.Reviews, Reviews),
     *(client.RemoteFleet, client.RemoteKeys, client.RemoteRun, client.RemoteWebhooks),
     *(blocking.RemoteFleet, blocking.RemoteKeys, blocking.RemoteRun, blocking.RemoteWebhooks),
     ServerApp,
@@ -66,6 +70,7 @@ MADE_BY_HOLDFAST = {
 CALLED_BY_ENGINE: set[Any] = {
     *(Quota.check_cost, vars(Wait)["kind"].fget, vars(Wait)["of"].__func__),
     vars(Worker)["figures"].fget,
+    *(vars(Approval)["terms"].fget, NoticeTemplate.rendered),
 }
 # Users name a program, and the engine calls its methods.
 NAMED_ONLY = {Program}

@@ -19,6 +19,7 @@ from holdfast import (
     WorkerOptions,
 )
 from holdfast.engine.effects.model_signatures import ModelOptions, SharedOptions
+from holdfast.engine.execution.review_signatures import ReviewArguments
 from holdfast.graph.graph import GraphOptions
 
 
@@ -39,6 +40,11 @@ def test_the_options_of_a_model_are_typed() -> None:
     typed = {*ModelOptions.__annotations__, "output", "check"}
     assert typed == keywords(inspect.unwrap(Context.model))
     assert set(QuestionOptions.__annotations__) == {*SharedOptions.__annotations__, "check"}
+
+
+def test_the_options_of_a_review_are_typed() -> None:
+    typed = {*ReviewArguments.__annotations__, "form", "values"}
+    assert typed == keywords(inspect.unwrap(Context.review))
 
 
 def public(of: type) -> set[str]:

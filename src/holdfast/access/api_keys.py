@@ -122,6 +122,19 @@ class ApiKeys:
         # A key never changes its tenant, and no id is used twice.
         await self._kernel.resolve_write(self._table, revoke_key_write(id))
 
+    async def get(self, id: str) -> ApiKey:
+        """Return a key, which may have expired.
+
+        Raises:
+            KeyNotFound: there is no such key, or it was revoked.
+            InvalidName: an invalid id.
+        """
+        id = validated_name(id, "id")
+        item = await self._table.get(api_key_key(id))
+        if item is None:
+            raise KeyNotFound(f"there is no API key {id!r:.80}")
+        return stored_key_of(item).shown()
+
     async def verify(self, text: str) -> ApiKey:
         """Return the key of this text, if it is valid now.
 

@@ -50,6 +50,15 @@
     │   ├── CallbackInvalid       no such callback: forged, malformed, or its run is gone
     │   ├── CallbackExpired       the callback has expired, or its run has ended
     │   ├── WebhookNotFound       the tenant has no webhook of this id
+    │   ├── ReviewNotFound        the tenant has no review of this id
+    │   ├── ReviewDecided         the review was decided before
+    │   ├── ReviewChanged         the review was changed since it was shown
+    │   ├── ReviewClaimed         another reviewer has claimed the review
+    │   ├── AlreadyVoted          the reviewer has voted before
+    │   ├── NotAssigned           the review is assigned to other people
+    │   ├── NoAddress             a notifier has no address of a reviewer
+    │   ├── ReviewLinkInvalid     no such link: forged, malformed, or its review is gone
+    │   ├── ReviewLinkExpired     the link to a review has expired
     │   ├── NotReady              the server shuts down, or cannot use its store (retryable)
     │   └── TooManyRequests       the caller sends too many requests (retryable)
     ├── Unsuccessful              the run did not finish, so there is no result
@@ -62,10 +71,11 @@
     │   │   ├── ArgumentsTooLarge its arguments are over their limit
     │   │   ├── BudgetSpent       it may cost more than is left, and may not wait
     │   │   ├── CallFailed        it failed, and is not tried again
+    │   │   │   └── CallRejected  a reviewer did not approve it
     │   │   ├── CallTimedOut      it took longer than its timeout
     │   │   │   └── HeartbeatTimedOut it sent no heartbeat in time
     │   │   ├── UnknownTask       the program does not declare a task of this name
-    │   │   ├── CallChanged       its key was used before, with other arguments
+    │   │   ├── CallChanged       its key was used before, or it is not what was approved
     │   │   └── NotDone           raised by a tool that certainly did nothing
     │   ├── InvalidState          the state does not match its type
     │   ├── ModelError            a model returned no usable answer
@@ -115,8 +125,8 @@
 succeed later without a correction. The docstring of a class is its default message.
 
 The module ``requests`` has the errors for mistakes of callers, ``refusals`` for refused requests,
-``service`` for what a server refuses, ``runs`` for runs that did not finish, ``nodes`` for code
-inside nodes, ``stores`` for the store.
+``reviews`` for reviews, ``service`` for what a server refuses, ``runs`` for runs that did not
+finish, ``nodes`` for code inside nodes, ``stores`` for the store.
 """
 
 from holdfast.errors.nodes import (
@@ -126,6 +136,7 @@ from holdfast.errors.nodes import (
     CallChanged,
     CallError,
     CallFailed,
+    CallRejected,
     CallTimedOut,
     HeartbeatTimedOut,
     InvalidAnswer,
@@ -191,6 +202,17 @@ from holdfast.errors.requests import (
     TargetRefused,
     UnknownSignal,
 )
+from holdfast.errors.reviews import (
+    AlreadyVoted,
+    NoAddress,
+    NotAssigned,
+    ReviewChanged,
+    ReviewClaimed,
+    ReviewDecided,
+    ReviewLinkExpired,
+    ReviewLinkInvalid,
+    ReviewNotFound,
+)
 from holdfast.errors.root import HoldfastError
 from holdfast.errors.runs import (
     JournalDamaged,
@@ -243,6 +265,7 @@ from holdfast.errors.stores import (
 __all__ = [
     "AccessDenied",
     "AlreadyExists",
+    "AlreadyVoted",
     "AnswerTooLarge",
     "ArgumentsTooLarge",
     "BlobDamaged",
@@ -254,6 +277,7 @@ __all__ = [
     "CallChanged",
     "CallError",
     "CallFailed",
+    "CallRejected",
     "CallTimedOut",
     "CallbackExpired",
     "CallbackInvalid",
@@ -292,9 +316,11 @@ __all__ = [
     "ModelError",
     "ModelRefused",
     "ModelUnavailable",
+    "NoAddress",
     "NodeError",
     "NodeTimedOut",
     "NotAmbiguous",
+    "NotAssigned",
     "NotAwaited",
     "NotDone",
     "NotPausable",
@@ -311,6 +337,12 @@ __all__ = [
     "ResultTaken",
     "ResultTooLarge",
     "ResumeFailed",
+    "ReviewChanged",
+    "ReviewClaimed",
+    "ReviewDecided",
+    "ReviewLinkExpired",
+    "ReviewLinkInvalid",
+    "ReviewNotFound",
     "RunCancelled",
     "RunClosing",
     "RunEnded",

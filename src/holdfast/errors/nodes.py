@@ -13,6 +13,7 @@ __all__ = [
     "CallChanged",
     "CallError",
     "CallFailed",
+    "CallRejected",
     "CallTimedOut",
     "HeartbeatTimedOut",
     "InvalidAnswer",
@@ -83,10 +84,14 @@ class InvalidAnswer(ModelError):
 
     code = "invalid_answer"
 
-    def __init__(self, message: str | None = None, *, field: str = "") -> None:
+    def __init__(
+        self, message: str | None = None, *, field: str = "", flags: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(message)
         self.field = field
         """The path to the wrong value; empty if it is the whole answer."""
+        self.flags = flags
+        """What a guardrail flagged, if it replaced the answer; see `Answer.flags`."""
 
 
 class AnswerTooLarge(InvalidAnswer):
@@ -223,6 +228,30 @@ class CallFailed(CallError):
         return f"{kind.__module__}.{kind.__qualname__}" in self.kinds
 
 
+class CallRejected(CallFailed):
+    """A reviewer did not approve the call, or did not answer in time; nothing was called."""
+
+    code = "call_rejected"
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        kinds: Sequence[str] = (),
+        reason: str = "",
+        status: str = "rejected",
+        by: str | None = None,
+        comment: str = "",
+    ) -> None:
+        super().__init__(message, kinds=kinds, reason=reason)
+        self.status = status
+        """How its review ended: ``rejected``, ``expired`` or ``withdrawn``."""
+        self.by = by
+        """Who decided; None if the time was up."""
+        self.comment = comment
+        """What the reviewer wrote."""
+
+
 class CallTimedOut(CallError, TimeoutError):
     """The call took longer than its timeout."""
 
@@ -242,7 +271,7 @@ class UnknownTask(CallError):
 
 
 class CallChanged(CallError):
-    """A call with this key was made before, with other arguments."""
+    """A call with this key was made before, with other arguments, or is not what was approved."""
 
     code = "call_changed"
 

@@ -169,7 +169,7 @@ class ResourceMissing(InvalidRequest):
 
 
 class PublicUrlMissing(InvalidRequest):
-    """A callback needs the public address of the server, and this process does not know it."""
+    """A callback or a link needs the public address of the server, which is not known here."""
 
     code = "public_url_missing"
 

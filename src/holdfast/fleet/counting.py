@@ -13,6 +13,7 @@ from holdfast.errors import JournalDamaged
 from holdfast.fleet.coverage import Coverage
 from holdfast.fleet.queues import known_queues
 from holdfast.fleet.reader import OWNED_MAX, FleetReader
+from holdfast.fleet.unnotified import find_unnotified
 from holdfast.fleet.verdict import RECHECK_MS_MAX, Patience, StallKind, verdict_on
 from holdfast.model.fleet import FleetOverview, RunCount
 from holdfast.records.head import Head
@@ -105,6 +106,7 @@ async def count_fleet(reader: FleetReader, *, tenant: str, patience: Patience) -
     await _count_late(reader, counts)
     await _count_suspects(reader, counts)
     await _count_troubled(reader, counts)
+    await _count_unnotified(reader, counts)
     alive = len(coverage.live)
     return FleetOverview(
         ready=counts.count("ready"),
@@ -216,6 +218,14 @@ async def _count_troubled(reader: FleetReader, counts: _Counts) -> None:
     for start in range(0, len(partitions), _CONCURRENT_READS_MAX):
         batch = partitions[start : start + _CONCURRENT_READS_MAX]
         await asyncio.gather(*(_count_list(reader, counts, *each) for each in batch))
+
+
+async def _count_unnotified(reader: FleetReader, counts: _Counts) -> None:
+    """Count runs that wait for a review of which no reviewer could be notified, as stuck."""
+    found, rest = await find_unnotified(reader, tenant=None, limit=_ROWS_MAX, begin="")
+    counts.add("stuck", len(found))
+    if rest is not None:
+        counts.capped.add("stuck")
 
 
 async def _count_list(reader: FleetReader, counts: _Counts, tenant: str, partition: str) -> None:

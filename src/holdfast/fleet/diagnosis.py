@@ -13,8 +13,9 @@ import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.fleet.verdict import tenant_text
-from holdfast.model.fleet import FleetOverview, StalledPage, StalledRun, WorkerEntry
+from holdfast.model.fleet import FleetOverview, RunCount, StalledPage, StalledRun, WorkerEntry
 from holdfast.model.json_form import JsonForm
+from holdfast.model.run import Status
 from holdfast.storage.file_facts import FileFacts
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "stalled_findings",
     "store_findings",
     "target_findings",
+    "troubled_findings",
     "waiting_findings",
     "worker_findings",
 ]
@@ -43,6 +45,7 @@ _FREE_BYTES_LOW = 1024 * 1024 * 1024
 _LAG_SECONDS_MAX = 30.0
 _SKEW_SECONDS_MAX = 5.0
 _NAMES_MAX = 3
+_NOT_NOTIFIED = "their reviewers do not know that they wait"
 # What to do about an error of the store, by its code.
 _REPAIRS = {
     "invalid_url": "correct the address: holdfast store --help shows the forms",
@@ -59,6 +62,7 @@ _REPAIRS = {
     "credentials_missing": "configure credentials: aws configure, a profile, or a role",
     "credentials_expired": "log in again: aws sso login",
     "endpoint_unreachable": "check the network, the region and the endpoint in the address",
+    "server_unavailable": "is holdfast serve running there? check --server, or HOLDFAST_SERVER",
     "throttled": "wait; if it stays, look for another process that floods the table",
 }
 
@@ -106,13 +110,15 @@ class WaitingFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def error_finding(check: str, error: HoldfastError, *, url: str) -> Finding:
-    """Return the finding for an error of the store."""
+    """Return the finding for an error of the store or the server."""
     repair = _REPAIRS.get(error.code, "read the message; docs/operations.md has a list of errors")
     return Finding(
         level="problem",
         check=check,
         what=f"{error} [{error.code}]",
-        why="no run can be started or go on",
+        why="no run can be started or go on"
+        if check != "server"
+        else "through it, no run can be started or read",
         fix=repair.format(url=url),
     )
 
@@ -298,7 +304,7 @@ def stalled_findings(
         groups: dict[tuple[str, str | None, str], list[StalledRun]] = {}
         for run in page.runs:
             groups.setdefault((run.graph, run.pool, run.reason), []).append(run)
-        for (graph, _, _), runs in sorted(groups.items(), key=lambda each: -len(each[1])):
+        for (graph, _, reason), runs in sorted(groups.items(), key=lambda each: -len(each[1])):
             more = "at least " if page.cursor is not None else ""
             named = ", ".join(map(_run_text, runs[:_NAMES_MAX]))
             findings.append(
@@ -308,7 +314,7 @@ def stalled_findings(
                     what=f"{more}{_number(len(runs), 'run')} of graph {graph!r} "
                     f"{'is' if len(runs) == 1 else 'are'} {check}, such as "
                     f"{named}: {runs[0].detail}",
-                    why=why,
+                    why=_NOT_NOTIFIED if reason == "not_notified" else why,
                     fix=runs[0].advice + _list_text(check, runs),
                 )
             )
@@ -348,27 +354,30 @@ def _list_text(command: str, runs: Sequence[StalledRun]) -> str:
 
 
 def overview_findings(overview: FleetOverview) -> list[Finding]:
-    """Return how many runs failed or are quarantined."""
-    findings: list[Finding] = []
-    for status, count, tenants in (
-        ("failed", overview.failed, overview.failed_tenants),
-        ("quarantined", overview.quarantined, overview.quarantined_tenants),
-    ):
-        if count.runs:
-            more = "at least " if count.capped else ""
-            option = tenant_text(tenants[0] if tenants else "default")
-            each = "for each tenant: " if len(tenants) > 1 else ""
-            findings.append(
-                Finding(
-                    level="warning",
-                    check=status,
-                    what=f"{more}{_number(count.runs, 'run')}{_tenants_text(tenants)} {status}",
-                    why="they do not go on by themselves, and are deleted after their retention",
-                    fix=f"{each}holdfast run list --status {status}{option}; "
-                    f"then holdfast run retry ID{option}",
-                )
-            )
-    return findings
+    """Return how many runs of all tenants failed or are quarantined."""
+    return [
+        *troubled_findings("failed", overview.failed, overview.failed_tenants),
+        *troubled_findings("quarantined", overview.quarantined, overview.quarantined_tenants),
+    ]
+
+
+def troubled_findings(status: Status, count: RunCount, tenants: Sequence[str]) -> list[Finding]:
+    """Return how many runs of these tenants have a status that only a person ends."""
+    if not count.runs:
+        return []
+    more = "at least " if count.capped else ""
+    option = tenant_text(tenants[0] if tenants else "default")
+    each = "for each tenant: " if len(tenants) > 1 else ""
+    return [
+        Finding(
+            level="warning",
+            check=status,
+            what=f"{more}{_number(count.runs, 'run')}{_tenants_text(tenants)} {status}",
+            why="they do not go on by themselves, and are deleted after their retention",
+            fix=f"{each}holdfast run list --status {status}{option}; "
+            f"then holdfast run retry ID{option}",
+        )
+    ]
 
 
 def _tenants_text(tenants: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Reads the rows of workers, the items of graphs and the rows of runs for the fleet."""
+"""Reads the rows of workers and runs, and the items of graphs and reviews, for the fleet."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from holdfast.records.graph_item import GraphFacts, graph_facts_of
 from holdfast.records.head import Head, head_of
 from holdfast.records.index_keys import GRAPHS, WORKERS, IndexKey, owned_partition
 from holdfast.records.keys import RunKey, graph_key, parsed_int, worker_key
+from holdfast.records.review import ReviewKey, StoredReview, stored_review_of
 from holdfast.records.worker import WorkerRow, worker_row_of
 from holdfast.storage import Key
 from holdfast.storage.item import Item
@@ -102,6 +103,17 @@ class FleetReader:
                 except JournalDamaged as error:
                     self.kernel.note_damage(item, error)
         return heads
+
+    async def read_reviews(self, keys: Sequence[ReviewKey]) -> list[StoredReview]:
+        """Return the entries of reviews; those that are gone or cannot be read are left out."""
+        reviews: list[StoredReview] = []
+        for item in await self._get_many([key.entry for key in keys]):
+            if item is not None:
+                try:
+                    reviews.append(stored_review_of(item))
+                except JournalDamaged as error:
+                    self.kernel.note_damage(item, error)
+        return reviews
 
     async def read_current_head(self, run: RunKey) -> Head | None:
         """Return the row of a run with a consistent read; None if it is gone or cannot be read."""

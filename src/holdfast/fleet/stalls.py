@@ -7,12 +7,13 @@ tenant it reads the tenant's own list, which also has runs of graphs that no pro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
 
 from holdfast.engine.history import lists
-from holdfast.errors import JournalDamaged
+from holdfast.errors import InvalidQuery, JournalDamaged
 from holdfast.fleet.coverage import Coverage
 from holdfast.fleet.queues import (
     Position,
@@ -22,6 +23,7 @@ from holdfast.fleet.queues import (
     walk_owned,
 )
 from holdfast.fleet.reader import FleetReader
+from holdfast.fleet.unnotified import find_unnotified
 from holdfast.fleet.verdict import (
     RECHECK_MS_MAX,
     Patience,
@@ -50,6 +52,7 @@ _OPEN = RunFilter(status=("ready", "running", "waiting"))
 _SUSPECT_REASONS = frozenset({"unserved", "newer_version", "resume_failed"})
 # Sorts after all partitions of the index.
 _OWN_LIST = "~LIST"
+_REVIEWS = "~REVIEWS"
 
 
 class _Search(msgspec.Struct):
@@ -86,6 +89,8 @@ async def find_stalled(
     """
     after = parsed_position(cursor)
     search = await _begin(reader, kind, patience, limit)
+    if kind == "stuck" and after.partition == _REVIEWS:
+        return await _search_reviews(reader, search, None, after.sk)
     if not after.partition.startswith(_OWN_LIST):
         position = await _search_queues(reader, search, after)
         if position is None and kind == "stuck":
@@ -94,7 +99,7 @@ async def find_stalled(
             return StalledPage(runs=search.found, cursor=position.cursor)
         after = Position(_OWN_LIST, "")
         if kind == "stuck":
-            return StalledPage(runs=search.found, cursor=None)
+            return await _search_reviews(reader, search, None, "")
         if search.is_over:
             return StalledPage(runs=search.found, cursor=after.cursor)
     searched = {(queue.graph, queue.pool) for queue in await _known_queues(reader, search)}
@@ -125,8 +130,24 @@ async def find_stalled_of_tenant(
         InvalidQuery: the cursor is not one of this list.
     """
     search = await _begin(reader, kind, patience, limit)
+    with suppress(InvalidQuery):  # mostly it is the cursor of a list of runs
+        after = parsed_position(cursor)
+        if kind == "stuck" and after.partition == _REVIEWS:
+            return await _search_reviews(reader, search, tenant, after.sk)
     rest = await _search_list(reader, search, tenant, cursor, is_wanted=lambda entry: True)
+    if rest is None and kind == "stuck":
+        return await _search_reviews(reader, search, tenant, "")
     return StalledPage(runs=search.found, cursor=rest)
+
+
+async def _search_reviews(
+    reader: FleetReader, search: _Search, tenant: str | None, begin: str
+) -> StalledPage:
+    """Fill a page with runs that wait for a review of which no reviewer could be notified."""
+    room = search.limit - len(search.found)
+    found, rest = await find_unnotified(reader, tenant=tenant, limit=room, begin=begin)
+    cursor = None if rest is None else Position(_REVIEWS, rest).cursor
+    return StalledPage(runs=[*search.found, *found], cursor=cursor)
 
 
 async def _begin(reader: FleetReader, kind: StallKind, patience: Patience, limit: int) -> _Search:

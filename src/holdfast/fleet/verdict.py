@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Literal
 
 import msgspec
@@ -26,7 +27,7 @@ _RESUME_FAILURES = 2
 
 StallKind = Literal["stuck", "unserved"]
 _STUCK: frozenset[StallReason] = frozenset(
-    {"overdue", "no_free_slot", "dead_worker", "resume_failed"}
+    {"overdue", "no_free_slot", "dead_worker", "resume_failed", "not_notified"}
 )
 
 
@@ -191,7 +192,7 @@ def _without_resource(head: Head) -> Verdict:
 
 def _not_resumable(head: Head) -> Verdict:
     why = "" if head.failure is None else f": {head.failure.type}: {head.failure.message:.200}"
-    shown = f"holdfast run show {head.key.id}{tenant_text(head.key.tenant)}"
+    shown = f"holdfast run show {shlex.quote(head.key.id)}{tenant_text(head.key.tenant)}"
     return Verdict(
         reason="resume_failed",
         since_ms=head.updated_ms,
@@ -202,7 +203,7 @@ def _not_resumable(head: Head) -> Verdict:
 
 def tenant_text(tenant: str) -> str:
     """Return the option with which a command acts on a tenant, with a space before it."""
-    return "" if tenant == "default" else f" --tenant {tenant}"
+    return "" if tenant == "default" else f" --tenant {shlex.quote(tenant)}"
 
 
 def _start_advice(head: Head) -> str:

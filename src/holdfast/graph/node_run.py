@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from holdfast.errors import InvalidRequest
@@ -19,7 +20,7 @@ __all__ = ["NodeContext", "run_node"]
 class NodeContext(Protocol):
     """A context that stands for a run, such as `holdfast.testing.FakeContext`."""
 
-    def enter_node(self, program: GraphProgram, node: Node) -> object:
+    def enter_node(self, program: GraphProgram, node: Node, state: Mapping[str, Any]) -> object:
         """Return the context as the node gets it; it blocks if the node is a plain function."""
         ...
 
@@ -49,13 +50,18 @@ async def run_node(
         )
     node_plan = plan.node_plans[name]
     before = node_plan.codec.initial(state)
-    returned = await _call(program, node_plan.node, node_plan.codec.typed(before), context)
+    entered = None
+    if node_plan.node.takes_context and isinstance(context, NodeContext):
+        entered = context.enter_node(program, node_plan.node, before)
+    returned = await _call(node_plan.node, node_plan.codec.typed(before), entered or context)
+    if entered is not None and isinstance(context, NodeContext):
+        await context.leave_node()
     execution = Execution(state=before, seed="", node=name)
     delta = program.delta(execution, "", returned)
     return node_plan.codec.typed(reduced(before, delta, node_plan.ops))
 
 
-async def _call(program: GraphProgram, node: Node, state: Any, context: object) -> Any:
+async def _call(node: Node, state: Any, context: object) -> Any:
     arguments: tuple[Any, ...] = (state,)
     if node.takes_context:
         if context is None:
@@ -63,12 +69,7 @@ async def _call(program: GraphProgram, node: Node, state: Any, context: object) 
                 f"node {node.name!r} takes a context: pass ctx=FakeContext(…) of holdfast.testing",
                 field="ctx",
             )
-        entered = context.enter_node(program, node) if isinstance(context, NodeContext) else context
-        arguments = (state, entered)
+        arguments = (state, context)
     if node.is_sync:
-        value = await asyncio.to_thread(node.function, *arguments)
-    else:
-        value = await node.function(*arguments)
-    if node.takes_context and isinstance(context, NodeContext):
-        await context.leave_node()
-    return value
+        return await asyncio.to_thread(node.function, *arguments)
+    return await node.function(*arguments)

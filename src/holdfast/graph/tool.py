@@ -24,8 +24,10 @@ from typing import (
 import msgspec
 
 from holdfast.errors import InvalidRequest
+from holdfast.graph.approval import NeedsApproval, tool_approval
 from holdfast.graph.lost_types import has_fields
 from holdfast.graph.node import AnyFunction, is_sync_function
+from holdfast.graph.tool_form import ToolForm
 from holdfast.graph.values import is_durable_scalar
 from holdfast.model.arguments import Recording, validated_recording
 from holdfast.model.durations import Duration, milliseconds_of
@@ -100,6 +102,7 @@ class Tool(Generic[P, R]):
         timeout: Duration | None = None,
         quota: Quota | None = None,
         record: Recording | None = None,
+        approval: NeedsApproval = False,
     ) -> None:
         if not callable(function):
             raise InvalidRequest(_function_fault(function), field="function")
@@ -138,6 +141,8 @@ class Tool(Generic[P, R]):
                 f"tool {self.name!r} has a probe, which needs at_most_once=True",
                 field="probe",
             )
+        self.approval = tool_approval(approval, self._form)
+        """Which calls a person must approve; None if none needs it."""
         functools.update_wrapper(self, function, updated=())
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -164,6 +169,9 @@ class Tool(Generic[P, R]):
     def _result(self) -> tuple[Any, str | None]:
         return _result_type(self.function)
 
+    def _form(self) -> ToolForm:
+        return ToolForm(self.function, name=self.name, signature=self.signature)
+
     def __repr__(self) -> str:
         return f"<tool {self.name!r}>"
 
@@ -184,6 +192,7 @@ def tool(
     timeout: Duration | None = None,
     quota: Quota | None = None,
     record: Recording | None = None,
+    approval: NeedsApproval = False,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
 
@@ -200,6 +209,7 @@ def tool(
     timeout: Duration | None = None,
     quota: Quota | None = None,
     record: Recording | None = None,
+    approval: NeedsApproval = False,
 ) -> Any:
     """Declare the contract of a function with side effects.
 
@@ -209,7 +219,9 @@ def tool(
     ``probe(key)`` finds the outcome: `done`, `VOID` or `UNKNOWN`. ``retry`` and ``timeout`` apply
     to every call. ``quota`` limits the calls of all workers together. ``record`` says which
     arguments the history shows; see `Recording`. No call of a tool with ``record="none"`` shows
-    them.
+    them. With ``approval=True`` a person must approve each call before it is made. A plain function
+    of the arguments decides which calls need it: ``approval=lambda amount: amount > 100``. An
+    `Approval` also says whom the run asks.
 
     Raises:
         InvalidRequest: an argument is invalid, or two of them contradict each other.
@@ -232,6 +244,7 @@ def tool(
             timeout=timeout,
             quota=quota,
             record=record,
+            approval=approval,
         )
 
     return declared if function is None else declared(function)

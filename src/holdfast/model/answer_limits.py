@@ -14,6 +14,8 @@ __all__ = [
     "ANSWER_SECONDS_MAX",
     "BODY_BYTES_MAX",
     "ERROR_BYTES_MAX",
+    "FLAGS_MAX",
+    "FLAG_CHARS_MAX",
     "JSON_CONTAINERS_MAX",
     "JSON_DEPTH_MAX",
     "LINE_BYTES_MAX",
@@ -38,6 +40,10 @@ ERROR_BYTES_MAX: Final = 64 * 1024
 """How much of the body of an error is read."""
 MODEL_NAME_CHARS_MAX: Final = 200
 """The name of the model in the answer. A longer name is cut."""
+FLAGS_MAX: Final = 100
+"""How many flags of a guardrail are kept. A guardrail has fewer policies than that."""
+FLAG_CHARS_MAX: Final = 200
+"""One flag of a guardrail. The name of a topic has at most 100 characters; a longer flag is cut."""
 TOOL_CALLS_MAX: Final = 128
 """How many tools one answer may call."""
 JSON_CONTAINERS_MAX: Final = 100_000

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.errors import AnswerTooLarge, InvalidAnswer
-from holdfast.model.answer_limits import ANSWER_BYTES_MAX, MODEL_NAME_CHARS_MAX, TOOL_CALLS_MAX
+from holdfast.model.answer_limits import (
+    ANSWER_BYTES_MAX,
+    FLAG_CHARS_MAX,
+    FLAGS_MAX,
+    MODEL_NAME_CHARS_MAX,
+    TOOL_CALLS_MAX,
+)
 from holdfast.model.invocation import Answer, ToolCall, Usage
 from holdfast.model.prompt import is_tool_call_id, is_tool_name
 
@@ -53,7 +59,8 @@ def validated_answer(answer: Answer, tokens: tuple[int, int]) -> Answer:
         answer,
         tool_calls=_cleaned_calls(answer.tool_calls),
         usage=_trusted_usage(answer, tokens),
-        model=_cleaned_model_name(answer.model),
+        model=_cleaned_text(answer.model, MODEL_NAME_CHARS_MAX),
+        flags=_cleaned_flags(answer.flags),
         passed=None,  # not for an adapter to say
     )
 
@@ -66,11 +73,17 @@ def _written_bytes(call: ToolCall) -> int:
         return 0
 
 
-def _cleaned_model_name(model: object) -> str:
-    """Return the name of the model in a form that is safe to store, log and show."""
-    if not isinstance(model, str):
+def _cleaned_text(text: object, chars_max: int) -> str:
+    """Return a short text, such as the name of a model, so that it is safe to store and show."""
+    if not isinstance(text, str):
         return ""
-    return model[:MODEL_NAME_CHARS_MAX].encode(errors="replace").decode()
+    return text[:chars_max].encode(errors="replace").decode()
+
+
+def _cleaned_flags(flags: Sequence[object]) -> tuple[str, ...]:
+    if not flags:
+        return ()
+    return tuple(_cleaned_text(flag, FLAG_CHARS_MAX) for flag in flags[:FLAGS_MAX])
 
 
 def _cleaned_calls(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
@@ -97,6 +110,8 @@ def _free_id(number: int, taken: set[str]) -> str:
 
 def _trusted_usage(answer: Answer, tokens: tuple[int, int]) -> Usage:
     usage = answer.usage
+    if usage == Usage() and answer.flags and answer.stop_reason == "filtered":
+        return usage  # a guardrail blocked the prompt, and the model was not asked
     # Every prompt has a token. A usage of none would let a service answer for ever within a budget.
     output_tokens_min = 1 if answer.text or answer.tool_calls else 0
     if (

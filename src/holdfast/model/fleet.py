@@ -22,10 +22,10 @@ __all__ = [
 ]
 
 StallReason: TypeAlias = Literal[
-    "overdue", "no_free_slot", "dead_worker", "resume_failed",
+    "overdue", "no_free_slot", "dead_worker", "resume_failed", "not_notified",
     "no_worker", "no_worker_for_pool", "newer_version", "missing_resource",
 ]  # fmt: skip
-"""Why a run makes no progress. The first four are those of stuck runs, the others of unserved
+"""Why a run makes no progress. The first five are those of stuck runs, the others of unserved
 runs."""
 
 

@@ -180,6 +180,8 @@ class Answer(msgspec.Struct, Generic[ValueT], frozen=True, kw_only=True, omit_de
     """The text parsed as JSON, if a schema was given; None if it is not JSON."""
     passed: bool | None = None
     """Whether it passed the check of `Context.model`; None if there was no check."""
+    flags: tuple[str, ...] = ()
+    """What a guardrail flagged, as ``output:pii:EMAIL:anonymized``. Empty without a guardrail."""
 
     @classmethod
     def to(
@@ -191,6 +193,7 @@ class Answer(msgspec.Struct, Generic[ValueT], frozen=True, kw_only=True, omit_de
         usage: Usage,
         stop_reason: StopReason = "end",
         model: str = "",
+        flags: Sequence[str] = (),
     ) -> Answer[Any]:
         """Return the answer to a request. Parse its text if the request has a schema."""
         value: Any = None
@@ -204,19 +207,25 @@ class Answer(msgspec.Struct, Generic[ValueT], frozen=True, kw_only=True, omit_de
             stop_reason=stop_reason,
             model=model or request.model,
             value=value,
+            flags=tuple(flags),
         )
 
     def json(self) -> Any:
         """Return the answer parsed as JSON, also from a code fence.
 
         Raises:
-            InvalidAnswer: the text is not JSON, or was cut at max_tokens.
+            InvalidAnswer: the text is not JSON, was cut at max_tokens, or was blocked by a
+                guardrail: then the error has the ``flags``.
         """
         if self.value is not None:
             return self.value
         try:
             return parsed_json(self.text)
         except InvalidAnswer as error:
+            if self.flags:
+                raise InvalidAnswer(
+                    f"{error}; a guardrail flagged {', '.join(self.flags)}", flags=self.flags
+                ) from None
             if self.stop_reason == "length":
                 raise InvalidAnswer(
                     f"the answer was cut after {self.usage.output_tokens} tokens; "

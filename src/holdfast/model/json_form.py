@@ -231,7 +231,11 @@ def _plain(value: Any) -> Any:
 
 
 def _time_text(ms: int | None) -> str | None:
-    return None if ms is None else utc_text(datetime.fromtimestamp(ms / 1000, UTC))
+    if ms is None:
+        return None
+    # Not of ms / 1000: far in the future, a float is a millisecond off.
+    seconds, rest_ms = divmod(ms, 1000)
+    return utc_text(datetime.fromtimestamp(seconds, UTC).replace(microsecond=1000 * rest_ms))
 
 
 def _as_dict(value: JsonForm) -> dict[str, Any]:

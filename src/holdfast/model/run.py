@@ -43,8 +43,8 @@ OnBusy: TypeAlias = Literal["queue", "reject", "replace", "promote"]
 
 
 PAUSE_REASONS: tuple[str, ...] = (
-    "signal", "timer", "retry", "ambiguous", "unserved", "quota", "budget", "scheduled", "queued",
-    "draining", "newer_version", "resume_failed", "store_unusable",
+    "signal", "review", "timer", "retry", "ambiguous", "unserved", "quota", "budget", "scheduled",
+    "queued", "draining", "newer_version", "resume_failed", "store_unusable",
 )  # fmt: skip
 """Why a run is paused, or why its last worker released it."""
 
@@ -101,9 +101,10 @@ class Run(JsonForm, frozen=True, kw_only=True):
     node: str
     """The current node when the row was last written."""
     reason: str | None
-    """Why it is paused: signal, timer, retry, ambiguous, unserved (its last worker lacks a model or
-    a task), quota, budget, scheduled, queued; or why its last worker released it: draining,
-    newer_version, resume_failed, store_unusable. None while a worker owns it, and after its end."""
+    """Why it is paused: signal, review, timer, retry, ambiguous, unserved (its last worker lacks a
+    model or a task), quota, budget, scheduled, queued; or why its last worker released it:
+    draining, newer_version, resume_failed, store_unusable. None while a worker owns it, and after
+    its end."""
     waits: tuple[Wait, ...]
     """What the run waits for: at most eight waits. `RunHandle.waits` has all of them."""
     due_at: datetime | None

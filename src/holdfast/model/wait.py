@@ -37,6 +37,7 @@ __all__ = [
     "ReportedKind",
     "ResolutionWait",
     "ResourceWait",
+    "ReviewWait",
     "SignalWait",
     "TimerWait",
     "UnknownWait",
@@ -170,6 +171,20 @@ class ResolutionWait(ReportedKind, frozen=True):
         return f"a person to say what became of call {self.subject} ({about})"
 
 
+class ReviewWait(ReportedKind, frozen=True):
+    """The node waits for the decision of a review, whose name is its subject."""
+
+    tag = "review"
+    reason = "review"
+
+    def description(self, about: str) -> str:
+        return f"a reviewer to decide: {about}" if about else "a reviewer to decide"
+
+    def review_id(self, run: str) -> str:
+        """Return the id of the review that a run waits for."""
+        return f"{run}~{self.subject}"
+
+
 class BackoffWait(RecheckedKind, frozen=True):
     """The node waits for the next attempt: of the call that is its subject, or of the node."""
 
@@ -227,6 +242,7 @@ WAIT_KINDS: tuple[type[WaitKind], ...] = (
     BudgetWait,
     QuotaWait,
     BackoffWait,
+    ReviewWait,
     SignalWait,
     ChildWait,
     UnknownWait,

@@ -43,7 +43,7 @@ def guarded_client(
 
     It follows no redirects, keeps no cookies of others, and uses no proxy.
     """
-    transport = httpx.AsyncHTTPTransport(verify=_ssl_context(), trust_env=False)
+    transport = _QuietTransport(verify=_ssl_context(), trust_env=False)
     # httpx offers no way to pass a backend, and its own transport maps all errors.
     transport._pool = httpcore.AsyncConnectionPool(  # pyright: ignore[reportPrivateUsage]
         ssl_context=_ssl_context(),
@@ -58,6 +58,19 @@ def guarded_client(
         follow_redirects=False,
         event_hooks={"request": [_url_check(allow)]},
     )
+
+
+class _QuietTransport(httpx.AsyncHTTPTransport):
+    """Hides the path of each request from what httpx does afterwards: it logs the address.
+
+    The address of an incoming webhook is a secret.
+    """
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        try:
+            return await super().handle_async_request(request)
+        finally:
+            request.url = request.url.copy_with(raw_path=b"/")
 
 
 @cache

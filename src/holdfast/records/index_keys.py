@@ -10,6 +10,7 @@
 ``APIKEYS``                      ``{tenant}#{created_ms:013}#{id}``               API keys
 ``BULKS``                        ``{due_ms:013}#{tenant}#{id}``                   bulk jobs to claim
 ``HOOKS#{shard:02}``             ``{due_ms:013}#{tenant}#{id}#{generation}#{webhook}``  webhooks
+``NOTICES#{shard:02}``           ``{due_ms:013}#{tenant}#{id}#{generation}#{review}``   notices
 ``GRAPHS``                       ``{name}#{version:08}``                          known graphs
 ================================ ================================================ =================
 
@@ -19,7 +20,9 @@ conditional write that compares the whole key never succeeds twice.
 ``GSI2``, the lists: ``RUNS#{tenant}#{shard:02}`` and, for failed and quarantined runs,
 ``TROUBLE#{tenant}#{shard:02}``, both sorted by ``{created_ms:013}#{id}``. Ambiguous calls are in
 ``CALLS#{tenant}``, sorted by ``{since_ms:013}#{run id}#{call id}``. Deliveries of webhooks are in
-``HOOKED#{tenant}#{webhook}``, sorted by ``{updated_ms:013}#{run id}#{generation}``.
+``HOOKED#{tenant}#{webhook}``, sorted by ``{updated_ms:013}#{run id}#{generation}``. Pending reviews
+are in ``REVIEWS#{tenant}#{shard:02}``, sorted by ``{created_ms:013}#{run id}#{review}``, decided
+ones in ``REVIEWED#{tenant}#{shard:02}`` by the time of the decision.
 """
 
 from __future__ import annotations

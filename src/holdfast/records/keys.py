@@ -12,6 +12,7 @@ the same                            ``CALL#{generation}#{call id}``           am
 the same                            ``ACCOUNT#{generation}``                  its shared budget
 the same                            ``GRANT#{generation}#{run id}``           a grant from it
 the same                            ``HOOK#{generation}#{webhook}``           its webhooks
+the same                            ``REVIEW#{generation}#{name}…``           its reviews
 ``LANE#{tenant}#{user}#{session}``  ``LAST``                                  last ticket number
 the same                            ``T#{number:012}``                        a ticket of a run
 ``ANSWER#{tenant}#{digest}``        ``ANSWER``                                a shared answer

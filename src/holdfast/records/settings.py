@@ -22,6 +22,8 @@ __all__ = [
     "create_settings_write",
     "grow_shards_write",
     "is_bound_to_tenant",
+    "note_notifiers_write",
+    "note_reviews_write",
     "note_webhooks_write",
     "settings_of",
     "user_hash",
@@ -48,6 +50,11 @@ class Settings(msgspec.Struct, frozen=True):
     """The key of the hashes of users."""
     webhooks: bool = False
     """Whether any tenant has had a webhook. Without it, a start does not look for webhooks."""
+
+    reviews: bool = False
+    """Whether any run has asked for a review. Without it, no process looks for notices to send."""
+    notifiers_ms: int = 0
+    """When a process with notifiers last said that it sends notices; 0 if none ever did."""
 
     def __repr__(self) -> str:
         # Errors and logs may show settings, but must not show the key.
@@ -97,6 +104,16 @@ def note_webhooks_write(*, token: str) -> Update:
     return Update(key=SETTINGS, set={"webhooks": True}, condition=Present("PK"), token=token)
 
 
+def note_reviews_write(*, token: str) -> Update:
+    """Return the write that makes every process look for notices of reviews."""
+    return Update(key=SETTINGS, set={"reviews": True}, condition=Present("PK"), token=token)
+
+
+def note_notifiers_write(now_ms: int, *, token: str) -> Update:
+    """Return the write that says that a process with notifiers sends notices."""
+    return Update(key=SETTINGS, set={"notifiers_ms": now_ms}, condition=Present("PK"), token=token)
+
+
 def settings_of(item: Mapping[str, Any]) -> Settings:
     """Return the settings in an item.
 
@@ -109,6 +126,8 @@ def settings_of(item: Mapping[str, Any]) -> Settings:
             typed_attribute(item, "list_shards", int),
             typed_attribute(item, "user_key", bytes),
             item.get("webhooks") is True,
+            item.get("reviews") is True,
+            typed_attribute(item, "notifiers_ms", int) if "notifiers_ms" in item else 0,
         )
         if not (1 <= settled.shards <= SHARDS_MAX and 1 <= settled.list_shards <= SHARDS_MAX):
             raise ValueError(f"{settled.shards} and {settled.list_shards} shards")

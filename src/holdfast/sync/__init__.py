@@ -11,6 +11,7 @@ from holdfast.sync.app import Holdfast
 from holdfast.sync.callbacks import Callbacks
 from holdfast.sync.fleet import Fleet
 from holdfast.sync.handle import RunHandle
+from holdfast.sync.reviews import Reviews
 from holdfast.sync.webhooks import Webhooks
 from holdfast.sync.worker import Worker
 
@@ -20,6 +21,7 @@ __all__ = [
     "Callbacks",
     "Fleet",
     "Holdfast",
+    "Reviews",
     "RunHandle",
     "Webhooks",
     "Worker",

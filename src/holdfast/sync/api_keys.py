@@ -56,6 +56,15 @@ class ApiKeys:
         """
         self._portal.call(self._keys.revoke, id, tenant=tenant)
 
+    def get(self, id: str) -> ApiKey:
+        """Return a key, which may have expired.
+
+        Raises:
+            KeyNotFound: there is no such key, or it was revoked.
+            InvalidName: an invalid id.
+        """
+        return self._portal.call(self._keys.get, id)
+
     def verify(self, text: str) -> ApiKey:
         """Return the key of this text, if it is valid now.
 

@@ -30,11 +30,13 @@ from holdfast.model.quota import Quota
 from holdfast.model.run import AmbiguousCall, OnBusy, RunPage, SessionQueueEntry
 from holdfast.portal import Portal
 from holdfast.records.run_filter import RunFilter
+from holdfast.review.options import ReviewOptions
 from holdfast.storage import Meter, Store
 from holdfast.sync.api_keys import ApiKeys
 from holdfast.sync.callbacks import Callbacks
 from holdfast.sync.fleet import Fleet
 from holdfast.sync.handle import RunHandle
+from holdfast.sync.reviews import Reviews
 from holdfast.sync.webhooks import Webhooks
 from holdfast.sync.worker import Worker
 
@@ -67,6 +69,7 @@ class Holdfast:
         hooks: Hooks | None = None,
         telemetry: Telemetry | None = None,
         public_url: str | None = None,
+        reviews: ReviewOptions | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
         store: Store | None = None,
@@ -86,7 +89,8 @@ class Holdfast:
         ``hooks`` are called after a run paused, failed or ended in this process; see `Hooks`.
         ``telemetry`` gets the spans of runs, such as `holdfast.integrations.telemetry` has one.
         ``public_url`` is the address of the server with which `Context.callback` begins, by default
-        that in ``HOLDFAST_PUBLIC_URL``.
+        that in ``HOLDFAST_PUBLIC_URL``. ``reviews`` says how reviewers are notified; see
+        `ReviewOptions`.
 
         Raises:
             InvalidUrl: the address cannot be understood.
@@ -105,6 +109,7 @@ class Holdfast:
             hooks=hooks,
             telemetry=telemetry,
             public_url=public_url,
+            reviews=reviews,
             clock=clock,
             ids=ids,
             store=store,
@@ -140,6 +145,11 @@ class Holdfast:
     def webhooks(self) -> Webhooks:
         """The webhooks: events of runs that are posted to other systems."""
         return Webhooks(self._portal, self._holdfast.webhooks)
+
+    @property
+    def reviews(self) -> Reviews:
+        """The reviews that runs asked for, which people decide."""
+        return Reviews(self._portal, self._holdfast.reviews)
 
     @property
     def saved(self) -> Saved:

@@ -81,16 +81,35 @@ def in_turn(*answers: Any) -> InTurn:
 
 
 async def give_answer(
-    answer: Any, what: str, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    answer: Any,
+    what: str,
+    args: tuple[Any, ...] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    key: str | None = None,
 ) -> Any:
-    """Return what a provided answer gives: itself, or what it returns if it is a function."""
+    """Return what a provided answer gives: itself, or what it returns if it is a function.
+
+    A function with a parameter ``idempotency_key`` gets ``key``.
+    """
     if isinstance(answer, InTurn):
         answer = answer.next(what)
     if callable(answer):
-        answer = cast(Callable[..., Any], answer)(*args, **(kwargs or {}))
+        function = cast(Callable[..., Any], answer)
+        given = dict(kwargs or {})
+        if key is not None and _takes_key(function):
+            given["idempotency_key"] = key
+        answer = function(*args, **given)
         if inspect.isawaitable(answer):
             answer = await answer
     if isinstance(answer, Raises):
         # The same error may be raised again: its traceback must not grow.
         raise answer.error.with_traceback(None)
     return answer
+
+
+def _takes_key(function: Callable[..., Any]) -> bool:
+    try:
+        return "idempotency_key" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a builtin without a signature
+        return False

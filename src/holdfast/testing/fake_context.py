@@ -15,15 +15,19 @@ from holdfast.engine.effects.call_options import CallOptions
 from holdfast.engine.effects.calls import Calls
 from holdfast.engine.execution.blocking_context import BlockingContext
 from holdfast.engine.execution.callbacks import callback_signal
-from holdfast.engine.execution.context import Child, Context
+from holdfast.engine.execution.child import Child
+from holdfast.engine.execution.context import Context
 from holdfast.engine.execution.outer_timeouts import outer_timeout
-from holdfast.errors import InvalidRequest
+from holdfast.engine.execution.reviews import ReviewRequest
+from holdfast.errors import InvalidRequest, NotPausable
+from holdfast.graph.mismatch import Mismatch
 from holdfast.graph.node import Node, function_identity
 from holdfast.graph.tool import Tool, contract_of
 from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.invocation import Model
 from holdfast.model.moments import Moment, moment_ms
 from holdfast.model.program import Program
+from holdfast.model.review import ReviewDecision
 from holdfast.model.signals import SignalName
 from holdfast.model.type_parameters import ResultT
 from holdfast.testing.answers import RealCalls, give_answer
@@ -35,6 +39,13 @@ from holdfast.testing.fake_visit import (
     FakeWaits,
     Provided,
     StartedChild,
+)
+from holdfast.testing.review_answers import (
+    AnyFields,
+    AskedReview,
+    ReviewAnswer,
+    asked_review,
+    given_decision,
 )
 from holdfast.testing.scripted_model import ScriptedModel
 
@@ -80,6 +91,7 @@ class FakeContext(Context):
         signals: Mapping[str, Any] | None = None,
         models: Mapping[str, Any] | None = None,
         children: Mapping[Program | str, Any] | None = None,
+        reviews: Sequence[ReviewAnswer] = (),
         now: Moment = _START,
         run_id: str = "test-run",
         tenant: str = "default",
@@ -90,9 +102,12 @@ class FakeContext(Context):
 
         ``calls`` has an answer for each function, or for its name: a value, a function that is
         called instead, ``raises(error)``, or ``in_turn(…)``; `REAL` lets the functions themselves
-        run. ``signals`` has a list of payloads for each name, or ``timed_out``. ``models`` has a
-        `Model`, an answer or a list of answers for each name; see `ScriptedModel`. ``children``
-        has a result for each program or its name, or for the id of a child.
+        run. A function that is called instead gets no ``ctx``, and the ``idempotency_key`` only if
+        it has such a parameter. ``signals`` has a list of payloads for each name, or ``timed_out``.
+        ``models`` has a `Model`, an answer or a list of answers for each name; see `ScriptedModel`.
+        ``children`` has a result for each program or its name, or for the id of a child.
+        ``reviews`` has the decisions of reviewers, in the order of the questions: ``[approved(),
+        rejected("old")]``.
 
         Raises:
             InvalidRequest: ``now`` is not a point in time, a key of ``calls`` is no function, or no
@@ -125,19 +140,17 @@ class FakeContext(Context):
             sleeps=[],
             started=[],
         )
-        self._facts = _RunFacts(
-            run_id=run_id,
-            tenant=tenant,
-            labels=dict(labels or {}),
-            attempt=attempt,
-            expires_ms=now_ms + _EXPIRES_MS,
-        )
+        expires_ms = now_ms + _EXPIRES_MS
+        self._facts = _RunFacts(run_id, tenant, dict(labels or {}), attempt, expires_ms)
         self.calls: list[MadeCall] = []
         """The calls that the node made, in order; an attempt is not a call of its own."""
         self.progress_reports: list[tuple[float | None, str]] = []
         """What the node reported of its progress."""
         self.callbacks: list[str] = []
         """The names of the signals for which the node made addresses."""
+        self.reviews: list[AskedReview] = []
+        """The reviews that the node asked for, in order."""
+        self._decisions, self._state = list(reviews), cast(Mapping[str, Any], AnyFields())
         self._begin_visit(None, "test")
 
     @property
@@ -178,10 +191,33 @@ class FakeContext(Context):
         self._fake_children.note_program(id, graph)
         return super().child(id, graph)
 
+    def _visible_state(self) -> Mapping[str, Any]:
+        return self._state
+
+    async def _ask_reviewers(self, request: ReviewRequest) -> ReviewDecision[Any]:
+        if not self._visit.may_wait:
+            raise NotPausable(f"node {self._visit.node!r} has pausable='no', and so may not wait")
+        self.reviews.append(asked_review(request))
+        question = request.content.question
+        if not self._decisions:
+            raise self._provided.refuse(
+                f"the node asks for the review {question!r:.80}, and the test provides no "
+                "decision: pass FakeContext(reviews=[approved()])"
+            )
+        try:
+            answer = self._decisions.pop(0)
+            return given_decision(answer, request, now_ms=self._provided.now_ms)
+        except Mismatch as mismatch:
+            raise self._provided.refuse(
+                f"the values that the test provides for the review {question!r:.80} do not fit its "
+                f"form: {mismatch}"
+            ) from None
+
     # --- for Graph.run_node -----------------------------------------------------------------------
 
-    def enter_node(self, program: Program, node: Node) -> object:
+    def enter_node(self, program: Program, node: Node, state: Mapping[str, Any]) -> object:
         """Return the context as the node gets it; it blocks if the node is a plain function."""
+        self._state = state
         visit = self._begin_visit(program, node.name)
         visit.may_wait = node.pausable != "no"
         # A timeout of the test around the whole node is no mistake of the node.
@@ -242,12 +278,16 @@ def _standin(tool: Tool[..., Any], answer: Any) -> Tool[..., Any]:
     """Return a tool with the contract of another one, that gives an answer of the test."""
 
     async def give(*args: Any, **kwargs: Any) -> Any:
-        return await give_answer(answer, f"the call {tool.name!r}", args, kwargs)
+        # What the engine passes: the test's function need not take it.
+        key = kwargs.pop("idempotency_key") if tool.takes_key else None
+        if tool.takes_context:
+            del kwargs["ctx"]
+        return await give_answer(answer, f"the call {tool.name!r}", args, kwargs, key=key)
 
     standin = copy.copy(tool)
     standin.returns  # noqa: B018  it is read from the function, and kept
     standin.function = give
-    standin.plain = standin.takes_key = standin.takes_context = False
+    standin.plain = False
     return standin
 
 

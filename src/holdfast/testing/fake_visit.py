@@ -193,7 +193,10 @@ class FakeWaits(VisitWaits):
         )
 
     async def resolve(
-        self, *waits: Wait, types: Mapping[str, SignalType | None] | None = None
+        self,
+        *waits: Wait,
+        types: Mapping[str, SignalType | None] | None = None,
+        on_timeout: object = None,
     ) -> SignalTaken | TimerFired:
         for wait in waits:
             if wait.signal in self._provided.signals:
@@ -401,6 +404,7 @@ class FakeCallHost:
         self.permits: Any = _FreePermits()
         self.waits = waits
         self.needs = Needs()
+        self.approvals = None  # the test answers the calls, and does not review them
         self.resources: Any = SimpleNamespace(
             models=visit.provided.models,
             quotas={},

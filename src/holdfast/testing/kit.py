@@ -18,6 +18,7 @@ from holdfast.model.names import POOL_LABEL
 from holdfast.model.program import Program
 from holdfast.model.quota import Quota
 from holdfast.records.run_filter import RunFilter
+from holdfast.review.options import ReviewOptions
 from holdfast.testing.activity import Activity, describe_threads, observe_activity
 from holdfast.testing.clock import KitClock
 from holdfast.testing.worker import KitHoldfast, KitWorker
@@ -85,12 +86,13 @@ class TestKit:
         models: Mapping[str, Model] | None = None,
         quotas: Mapping[str, Quota] | None = None,
         tasks: Mapping[str, Callable[..., Any]] | None = None,
+        reviews: ReviewOptions | None = None,
         **options: Any,
     ) -> Self:
         """Start a worker for these programs, and return the kit.
 
-        ``models``, ``quotas`` and ``tasks`` are those of `Holdfast`; give them before the first use
-        of `hf`. ``options`` are those of a worker, such as ``concurrency``.
+        ``models``, ``quotas``, ``tasks`` and ``reviews`` are those of `Holdfast`; give them before
+        the first use of `hf`. ``options`` are those of a worker, such as ``concurrency``.
 
         Raises:
             InvalidRequest: there is no program, `hf` was used before, or an option is invalid.
@@ -105,7 +107,7 @@ class TestKit:
                     "argument of its own, as in kit.serves(approve, refund)",
                     field="programs",
                 )
-        given = {"models": models, "quotas": quotas, "tasks": tasks}
+        given = {"models": models, "quotas": quotas, "tasks": tasks, "reviews": reviews}
         for name, value in given.items():
             if value is None:
                 continue
@@ -115,7 +117,10 @@ class TestKit:
                     "serves(…), or to TestKit(…)",
                     field=name,
                 )
-            self._resources[name] = {**(self._resources[name] or {}), **value}
+            if isinstance(value, Mapping):
+                self._resources[name] = {**(self._resources[name] or {}), **value}
+            else:
+                self._options[name] = value
         worker = self._opened().worker(programs, **options)
         assert isinstance(worker, KitWorker)
         self._workers.append(worker)
@@ -151,8 +156,8 @@ class TestKit:
     async def skip(self, duration: Duration, *, timeout: float = 30.0) -> None:  # noqa: ASYNC109
         """Move the clock on, from due time to due time, and settle at each of them.
 
-        So timers, backoffs and expiries come in their order and at their exact time. Afterwards the
-        kit is settled, see `settled`.
+        So timers, backoffs, expiries and notices come in their order and at their exact time.
+        Afterwards the kit is settled, see `settled`.
 
         Raises:
             InvalidRequest: the value is not a duration.

@@ -13,6 +13,7 @@ from holdfast.engine.worker.poll_order import PartitionOrder
 from holdfast.engine.worker.requeuing import index_key_of
 from holdfast.engine.worker.worker import Worker
 from holdfast.records.index_keys import due_after
+from holdfast.records.review import notice_due_ms_of, notice_partitions
 
 __all__ = ["KitHoldfast", "KitWorker"]
 
@@ -53,7 +54,7 @@ class KitWorker(Worker):
         self._owner.wake.set()
 
     async def find_next_due_ms(self) -> int | None:
-        """Return when the next run becomes due after now; None if no run is due by a time."""
+        """Return when the next run or notice becomes due after now; None if none is by a time."""
         kernel = self._kernel
         settings = await kernel.get_settings()
         later = due_after(kernel.clock.now_ms())
@@ -61,6 +62,9 @@ class KitWorker(Worker):
         for partition in self._partition_order.partitions(self.id, settings.shards):
             page = await kernel.due.query(partition, later, index="GSI1", limit=1)
             found += [index_key_of(entry).due_parts()[0] for entry in page.items]
+        for partition in notice_partitions() if settings.reviews else ():
+            page = await kernel.due_notices.query(partition, later, index="GSI1", limit=1)
+            found += [notice_due_ms_of(entry) for entry in page.items]
         return min(found, default=None)
 
     async def kill(self) -> None:
@@ -81,7 +85,7 @@ class KitWorker(Worker):
         self._reaper.stop()
         self._owner.flusher.stop()
         self._owner.threads.shutdown()
-        self._stopped.set()
+        self.stopped.set()
 
     async def take_over(self, dead: Worker) -> None:
         """Start, and take the runs of a killed worker as if its lease had ended."""

@@ -21,6 +21,7 @@ from holdfast.engine.history.views import run_of
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.rows import read_row
 from holdfast.engine.runs.webhook_watch import list_subscriptions
+from holdfast.engine.worker.tasks import sleep_or_wake
 from holdfast.errors import (
     ConditionFailed,
     HoldfastError,
@@ -30,6 +31,7 @@ from holdfast.errors import (
     StoreClosed,
     StoreError,
 )
+from holdfast.model.send_retries import gives_up, next_retry_ms
 from holdfast.records.head import ENDED, TROUBLED, Head
 from holdfast.records.index_keys import due_by
 from holdfast.records.keys import HEAD, RunKey
@@ -50,9 +52,7 @@ from holdfast.webhooks.schedule import (
     DAMAGED_MS,
     LEASE_MS,
     ORPHAN_MS,
-    gives_up,
     next_look_ms,
-    next_retry_ms,
 )
 from holdfast.webhooks.sending import Sender, SendOutcome
 from holdfast.webhooks.targets import Targets
@@ -139,13 +139,7 @@ class Deliverer:
             self._wake.set()
 
     async def _sleep(self, seconds: float) -> None:
-        sleep = asyncio.ensure_future(self._kernel.clock.sleep(seconds))
-        wake = asyncio.ensure_future(self._wake.wait())
-        try:
-            await asyncio.wait((sleep, wake), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            sleep.cancel()
-            wake.cancel()
+        await sleep_or_wake(self._kernel.clock, seconds, self._wake)
         self._wake.clear()
 
     async def _poll(self) -> None:

@@ -1,8 +1,8 @@
-"""When a run is looked at again, and when a failed attempt is repeated: pure."""
+"""When a run that webhooks follow is looked at again: pure."""
 
 from __future__ import annotations
 
-__all__ = ["DAMAGED_MS", "LEASE_MS", "ORPHAN_MS", "gives_up", "next_look_ms", "next_retry_ms"]
+__all__ = ["DAMAGED_MS", "LEASE_MS", "ORPHAN_MS", "next_look_ms"]
 
 _SECOND_MS = 1_000
 _MINUTE_MS = 60 * _SECOND_MS
@@ -16,9 +16,6 @@ DAMAGED_MS = _HOUR_MS
 """How long a run is left alone whose row cannot be read."""
 _FIRST_LOOK_MS = 15 * _SECOND_MS
 _LOOK_MS_MAX = _HOUR_MS
-_FIRST_RETRY_MS = 5 * _SECOND_MS
-_RETRY_MS_MAX = _HOUR_MS
-_GIVE_UP_MS = 3 * 24 * _HOUR_MS
 
 
 def next_look_ms(looks: int, now_ms: int, random: float) -> int:
@@ -29,14 +26,3 @@ def next_look_ms(looks: int, now_ms: int, random: float) -> int:
     """
     span_ms = min(_FIRST_LOOK_MS << min(looks - 1, 20), _LOOK_MS_MAX)
     return now_ms + round(span_ms * (1 - random / 4))
-
-
-def next_retry_ms(attempts: int, now_ms: int, random: float) -> int:
-    """Return when to try again after that many failed attempts: exponential, with jitter."""
-    span_ms = min(_FIRST_RETRY_MS << min(attempts - 1, 20), _RETRY_MS_MAX)
-    return now_ms + round(span_ms * (1 - random / 2))
-
-
-def gives_up(failing_ms: int, now_ms: int) -> bool:
-    """Return whether a message that failed since a time is not tried again."""
-    return now_ms - failing_ms >= _GIVE_UP_MS

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
 from types import TracebackType
 from typing import NamedTuple, Protocol
 
 import httpx
-from standardwebhooks import Webhook as Signer
 
 from holdfast.errors import TargetRefused
 from holdfast.network.addresses import AllowList
 from holdfast.network.guarded_http import Resolve, guarded_client, resolve_host
+from holdfast.network.signed_posts import signed_headers
 from holdfast.webhooks.messages import WebhookMessage
 
 __all__ = ["HttpSender", "SendOutcome", "Sender"]
@@ -92,11 +91,6 @@ class HttpSender:
 
 
 def _headers(secret: str, message: WebhookMessage, now_ms: int) -> dict[str, str]:
-    moment = datetime.fromtimestamp(now_ms // 1000, UTC)
-    return {
-        "content-type": "application/json",
-        "user-agent": "holdfast-webhooks/1",
-        "webhook-id": message.id,
-        "webhook-timestamp": str(now_ms // 1000),
-        "webhook-signature": Signer(secret).sign(message.id, moment, message.body.decode()),
-    }
+    return signed_headers(
+        secret, id=message.id, body=message.body, now_ms=now_ms, agent="holdfast-webhooks/1"
+    )

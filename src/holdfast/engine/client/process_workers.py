@@ -26,7 +26,8 @@ class ProcessWorkers:
         self._cached_heads: OrderedDict[RunKey, Head] = OrderedDict()
 
     def add(self, worker: Worker) -> None:
-        """Add a worker of this process."""
+        """Add a worker of this process, and forget those that have stopped."""
+        self._workers = [each for each in self._workers if not each.stopped.is_set()]
         self._workers.append(worker)
 
     def reserve(self, run: RunKey, graph: str, pool: str | None) -> SlotReservation | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -12,7 +12,10 @@ from holdfast.engine.effects.begun_requests import BegunRequests
 from holdfast.engine.effects.call_ids import CallIds
 from holdfast.engine.effects.charges import FREE, CallPrice
 from holdfast.engine.effects.quotas import Permit
+from holdfast.engine.runs.reviewing import LoadedReview
+from holdfast.graph.approval import ApprovalTerms
 from holdfast.graph.tool import Tool
+from holdfast.graph.tool_form import FilledForm
 from holdfast.model.arguments import Recorded, Recording
 from holdfast.model.call import Call
 from holdfast.model.event import Event, SignalTaken
@@ -23,16 +26,23 @@ from holdfast.model.quota import Cost, Quota
 from holdfast.model.spending import Spending
 from holdfast.model.wait import WaitKind
 from holdfast.records.keys import RunKey
+from holdfast.records.review import ReviewContent
 
 __all__ = [
     "Ambiguous",
+    "ApprovalHost",
     "CallHost",
     "CallPermits",
     "CallRequest",
     "CallWaits",
     "RecordsArguments",
     "ReportedAttempt",
+    "ReviewedCall",
+    "TellEdit",
 ]
+
+TellEdit: TypeAlias = Callable[[str], None]
+"""Takes a sentence with the arguments that reviewers edited."""
 
 
 class CallPermits(Protocol):
@@ -179,6 +189,37 @@ class CallHost(Protocol):
         """Return what a person says about an ambiguous call; pause the run until then."""
         ...
 
+    @property
+    def approvals(self) -> ApprovalHost | None:
+        """Where calls are approved; None if no call needs an approval, as in a test of a node."""
+        ...
+
+
+class ApprovalHost(Protocol):
+    """Asks people to approve calls. The subject of a review identifies it within the visit."""
+
+    def known_decision(self, subject: str) -> dict[str, Any] | None:
+        """Return the decision that the journal has; None if it has none."""
+        ...
+
+    def is_awaited(self, subject: str) -> bool:
+        """Return whether the run paused for a review."""
+        ...
+
+    async def await_decision(
+        self, subject: str, content: ReviewContent, terms: ApprovalTerms
+    ) -> dict[str, Any]:
+        """Return the decision of a review; pause the run until there is one."""
+        ...
+
+    async def settle(self, subject: str, decision: dict[str, Any]) -> None:
+        """Let the entry of a review follow a decision that an earlier process took."""
+        ...
+
+    async def load_review(self, subject: str) -> LoadedReview | None:
+        """Return a review as it stands in the store; None if there is none."""
+        ...
+
 
 class Ambiguous(msgspec.Struct, frozen=True):
     """A call that may or may not have been made."""
@@ -191,6 +232,15 @@ class Ambiguous(msgspec.Struct, frozen=True):
     arguments: Recorded | None = None
     mismatch: str = ""
     """Why the result that a person reported for it cannot be its result."""
+
+
+class ReviewedCall(msgspec.Struct, frozen=True):
+    """Where a call was approved."""
+
+    subject: str
+    """The review."""
+    name: str = ""
+    """The name of the call among the values; empty if the review is about this call only."""
 
 
 class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,3 +265,11 @@ class CallRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Which of its arguments are recorded; None leaves that to the tool and the process."""
     prompt: Request | None = None
     """What a model is asked; None if another tool is called."""
+    asked_by: str = ""
+    """The model that wants the call; empty if the code of the node does."""
+    reviewed: ReviewedCall | None = None
+    """The review that decided about the call; None if it was not asked for, or not yet."""
+    filled: FilledForm | None = None
+    """The arguments as the node asks for them; None if the tool needs no approval."""
+    tell_edit: TellEdit | None = None
+    """Is told if the reviewers edited the arguments; None if it need not be."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Generator
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from typing import Any
 
@@ -45,6 +47,8 @@ class CallIds:
         # The calls that are being made, and the tasks that wait for all of them to end.
         self._active: set[str] = set()
         self._idle_waiters: list[asyncio.Future[None]] = []
+        # What keeps the run from pausing before a call begins, with the task that does.
+        self._kept: dict[str, asyncio.Task[Any] | None] = {}
         _scope_var.set(self._root)
 
     def next_id(self, name: str) -> str:
@@ -99,6 +103,36 @@ class CallIds:
         """Keep the run from being released before a call is done."""
         self._active.add(call)
 
+    @contextmanager
+    def keep_running(self) -> Generator[None]:
+        """Keep other tasks of the node from pausing the run, until this one pauses it or is ready.
+
+        The row lists all waits of a pause, and the earliest deadline wakes the run: so each wait
+        that the node asks for begins before the pause. A run that has expired ends at its next
+        pause: a wait that times out then comes first. And a call that is approved by now does not
+        wait for the reviewers of others.
+        """
+        mark = self.begin_keeping(f"kept {len(self._kept)}")
+        try:
+            yield
+        finally:
+            self.mark_done(mark)
+
+    def begin_keeping(self, mark: str) -> str:
+        """Keep other tasks from pausing the run, until `mark_done` or until this task waits."""
+        while mark in self._kept:
+            mark += "'"
+        self._kept[mark] = asyncio.current_task()
+        self.mark_active(mark)
+        return mark
+
+    async def let_others_begin(self) -> None:
+        """Return after each task of the node that is ready has run."""
+        loop = asyncio.get_running_loop()
+        begun = loop.create_future()
+        loop.call_soon(begun.set_result, None)
+        await begun
+
     async def wait_for_others(self) -> bool:
         """Wait until no other call is active; return whether there were any.
 
@@ -109,6 +143,10 @@ class CallIds:
         path = self._current_scope().path
         for call in [call for call in self._active if path.startswith(f"{call}>")]:
             self.mark_done(call)
+        if self._kept:
+            task = asyncio.current_task()
+            for mark in [mark for mark, keeper in self._kept.items() if keeper is task]:
+                self.mark_done(mark)
         waited = bool(self._active)
         while self._active:
             idle = asyncio.get_running_loop().create_future()
@@ -119,6 +157,8 @@ class CallIds:
     def mark_done(self, call: str) -> None:
         """Note that a call is not active any more."""
         self._active.discard(call)
+        if self._kept:
+            self._kept.pop(call, None)
         if self._active:
             return
         waiters, self._idle_waiters = self._idle_waiters, []

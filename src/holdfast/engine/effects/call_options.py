@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from holdfast.engine.effects.begun_requests import BegunRequests, tracked
+from holdfast.engine.effects.call_host import ReviewedCall, TellEdit
 from holdfast.engine.effects.call_signatures import typed_blocking_call, typed_call
 from holdfast.errors import InvalidRequest
 from holdfast.graph.tool import Tool
@@ -34,6 +35,7 @@ __all__ = [
 
 
 _KEY_CHARS_MAX = 256
+_OPTION_NAMES = ("key", "retry", "quota", "record", "timeout", "heartbeat")
 
 
 class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +47,12 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
     quota: Quota | None = None
     heartbeat_ms: int | None = None
     record: Recording | None = None
+    asked_by: str = ""
+    """The model that wants the call."""
+    reviewed: ReviewedCall | None = None
+    """The review of several calls that decided about this one, too."""
+    tell_edit: TellEdit | None = None
+    """Is told if the reviewers edited the arguments."""
 
 
 NO_OPTIONS = CallOptions()
@@ -119,8 +127,7 @@ def check_arguments(tool: Tool[..., Any], args: tuple[Any, ...], kwargs: Mapping
     try:
         tool.signature.bind(*args, **{**dict.fromkeys(injected), **kwargs})
     except TypeError as error:
-        options = [name for name in CallOptions.__struct_fields__ if name in kwargs]
-        options += [name for name in ("timeout", "heartbeat") if name in kwargs]
+        options = [name for name in _OPTION_NAMES if name in kwargs]
         hints = [f"; options go before the call: ctx.with_options({o}=…)" for o in options]
         raise InvalidRequest(
             f"{tool.name!r} does not accept these arguments: {error}{''.join(hints[:1])}",

@@ -10,6 +10,7 @@ from typing import Any
 from holdfast.display import IndentedLines, get_logger
 from holdfast.engine.effects.call_arguments import CallArguments
 from holdfast.engine.effects.call_host import CallHost, CallRequest
+from holdfast.errors import CallRejected
 from holdfast.model.answer_limits import RETRY_AFTER_SECONDS_MAX
 from holdfast.model.arguments import Recorded
 from holdfast.model.call import Call
@@ -120,6 +121,19 @@ class CallRecords:
         )
         if not by:
             self._log_failure(request, failure, attempt=failed, follows="is not made again")
+
+    async def record_rejection(self, call: str, digest: bytes, error: CallRejected) -> None:
+        """Record that a call ends without being made, also for the next attempts of the node."""
+        await self.record(
+            CallFinished,
+            call,
+            digest,
+            durable=False,
+            failure=failure_of(error),
+            kinds=_exception_types(error),
+            lasts=True,
+            by="person",
+        )
 
     def _log_failure(
         self, request: CallRequest, failure: Failure, *, attempt: int, follows: str

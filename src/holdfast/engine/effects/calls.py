@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+from collections.abc import Mapping
 from typing import Any
 
 from holdfast.display import get_logger
 from holdfast.engine.effects.ambiguous_calls import AmbiguousCalls
+from holdfast.engine.effects.approvals import Approvals
 from holdfast.engine.effects.call_arguments import CallArguments
-from holdfast.engine.effects.call_host import CallHost, CallRequest
+from holdfast.engine.effects.call_host import CallHost, CallRequest, ReviewedCall
 from holdfast.engine.effects.call_options import admitted_key
 from holdfast.engine.effects.call_records import CallRecords
 from holdfast.engine.effects.charges import ChargedResult
@@ -17,6 +20,7 @@ from holdfast.engine.effects.tool_functions import run_tool
 from holdfast.errors import (
     CallChanged,
     CallFailed,
+    CallRejected,
     HeartbeatTimedOut,
     InvalidRequest,
     InvalidResult,
@@ -42,6 +46,8 @@ from holdfast.records.keys import RunKey
 __all__ = ["Calls"]
 
 _log = get_logger("holdfast.calls")
+
+_REJECTED = f"{CallRejected.__module__}.{CallRejected.__qualname__}"
 
 
 class _HeartbeatTimeout:
@@ -87,9 +93,13 @@ class Calls:
         Raises:
             ArgumentsTooLarge: its arguments have more bytes than the limit allows.
             CallFailed: it raised, and no attempt is left.
-            CallChanged: its key was used before, with other arguments.
+            CallChanged: its key was used before, with other arguments, or it is not what was
+                approved.
+            CallRejected: it needs an approval, and did not get it.
             InvalidResult: what it returned cannot be stored.
         """
+        if request.tool.approval is not None and self._approvals is not None:
+            request = self._approvals.prepared(call, request)
         limit = self._host.limits.arguments_bytes_max
         digest = arguments_digest((request.args, request.kwargs), limit, tool=request.tool.name)
         known = self._records.known_call(call)
@@ -108,17 +118,86 @@ class Calls:
                 continue
             done = self._in_flight[call] = asyncio.get_running_loop().create_future()
             try:
-                self._arguments.prepare(call, request)
-                known = await self._make_until_done(call, digest, request)
+                if request.filled is None:
+                    self._arguments.prepare(call, request)
+                    known = await self._make_until_done(call, digest, request)
+                else:
+                    known = await self._make_if_approved(call, digest, request)
             finally:
                 self._arguments.discard(call)
                 del self._in_flight[call]
                 done.set_result(None)
+        if request.tool.approval is not None:
+            return await self._approved_result(call, digest, known, request)
         if known.digest != digest:
             _report_changed_arguments(self._host.run, call, request)
         elif known.failure is None:
             self._arguments.note_answer(call, request, known.result)
         return _result_or_raise(known, request.tool)
+
+    @functools.cached_property
+    def _approvals(self) -> Approvals | None:
+        reviews = self._host.approvals
+        return None if reviews is None else Approvals(self._host, reviews)
+
+    async def _make_if_approved(self, call: str, digest: bytes, request: CallRequest) -> Call:
+        """Make a call with the arguments that a person approves, or record that it is rejected."""
+        assert self._approvals is not None
+        approved = await self._approvals.approved(call, request)
+        if isinstance(approved, CallRejected):
+            self._arguments.prepare(call, request)
+            await self._records.record_rejection(call, digest, approved)
+            return self._records.known_call(call)
+        self._arguments.prepare(call, approved)
+        if approved.reviewed is None:
+            return await self._make_until_done(call, digest, approved)
+        digest = arguments_digest((approved.args, approved.kwargs))
+        # Other calls that wait for reviewers must not pause the run before this one begins.
+        mark = self._call_ids.begin_keeping(_before(call))
+        try:
+            return await self._make_until_done(call, digest, approved)
+        finally:
+            self._call_ids.mark_done(mark)
+
+    async def _approved_result(
+        self, call: str, digest: bytes, known: Call, request: CallRequest
+    ) -> Any:
+        """Return the result of a call whose tool needs an approval, or raise its error."""
+        rejection: CallRejected | None = None
+        if self._approvals is not None:
+            if known.digest != digest and await self._approvals.has_changed(call, request):
+                _warn_of_changed_arguments(self._host.run, call)
+            if known.failure is not None:
+                rejection = self._approvals.rejection(call, request)
+            if request.tell_edit is not None and (edit := self._approvals.edit(call, request)):
+                request.tell_edit(edit)
+        elif known.failure is not None and _REJECTED in known.kinds:  # a test says so
+            reason = known.failure.message
+            rejection = CallRejected(reason, kinds=known.kinds, reason=reason)
+        if rejection is not None:
+            raise rejection
+        return _result_or_raise(known, request.tool)
+
+    async def needing_approval(
+        self, subject: str, calls: Mapping[str, CallRequest]
+    ) -> dict[str, CallRequest]:
+        """Return which of several calls need an approval; see `Approvals.needing`."""
+        if self._approvals is None:
+            return {}
+        prepared = {name: self._approvals.prepared("", each) for name, each in calls.items()}
+        return await self._approvals.needing(subject, prepared)
+
+    async def decided_together(
+        self, subject: str, calls: Mapping[str, CallRequest]
+    ) -> dict[str, ReviewedCall]:
+        """Return the review that decided about calls; see `Approvals.decided_together`."""
+        assert self._approvals is not None
+        return await self._approvals.decided_together(subject, calls)
+
+    async def let_others_begin(self) -> None:
+        """Return after the other tasks of the node have begun, and do not let the run pause."""
+        with self._call_ids.keep_running():
+            await self._call_ids.let_others_begin()
 
     async def _make_until_done(self, call: str, digest: bytes, request: CallRequest) -> Call:
         """Make a call until its end is recorded, and return the record."""
@@ -144,7 +223,11 @@ class Calls:
             started = False
             try:
                 await self._host.reserve_budget(call, request.price)
+                if request.reviewed is not None and self._approvals is not None:
+                    await self._approvals.check(call, request)
                 self._call_ids.mark_active(call)
+                if request.reviewed is not None:
+                    self._call_ids.mark_done(_before(call))
                 if request.tool.at_most_once or request.needs_stored_run:
                     await self._host.persist_run()
                 if request.tool.at_most_once:
@@ -261,6 +344,11 @@ class Calls:
             self._host.count_savings(charged.saved)
 
 
+def _before(call: str) -> str:
+    """Return the mark of an approved call that is about to begin."""
+    return f"approved {call}"
+
+
 def _result_or_raise(known: Call, tool: Tool[..., Any]) -> Any:
     """Return the recorded result of a finished call, or raise its recorded error."""
     if known.failure is not None:
@@ -295,6 +383,10 @@ def _report_changed_arguments(run: RunKey, call: str, request: CallRequest) -> N
             f"{request.tool.name!r} was called under the key {request.key!r} before, with other "
             "arguments; another call needs another key"
         )
+    _warn_of_changed_arguments(run, call)
+
+
+def _warn_of_changed_arguments(run: RunKey, call: str) -> None:
     _log.warning(
         "%s: call %s has other arguments than when it was recorded; its record answers, and "
         "nothing is called again",

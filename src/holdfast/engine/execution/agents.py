@@ -9,15 +9,28 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar, Unpack, cast, overload
+from typing import (
+    Any,
+    Generic,
+    Literal,
+    TypeAlias,
+    TypeVar,
+    Unpack,
+    cast,
+    get_args,
+    overload,
+)
 
 import msgspec
 
+from holdfast.engine.effects.call_host import ReviewedCall
+from holdfast.engine.effects.call_options import CallOptions
 from holdfast.engine.effects.invocations import admitted_fallback
 from holdfast.engine.effects.model_signatures import SharedOptions
-from holdfast.engine.execution.context import Context
+from holdfast.engine.execution.agent_approvals import call_together
+from holdfast.engine.execution.context import Context, caller_with
 from holdfast.engine.execution.run_spans import agent_span
-from holdfast.errors import CallFailed, InvalidArguments, InvalidRequest, TurnsSpent
+from holdfast.errors import CallFailed, CallRejected, InvalidArguments, InvalidRequest, TurnsSpent
 from holdfast.graph import Graph
 from holdfast.graph.schemas import ConvertArguments, tool_of
 from holdfast.graph.tool import Tool, untyped
@@ -27,9 +40,12 @@ from holdfast.model.invocation import Answer, ToolCall, ToolSpec, Usage
 from holdfast.model.prompt import validated_messages
 from holdfast.model.type_parameters import ValueT
 
-__all__ = ["Agent", "Conversation", "agent"]
+__all__ = ["Agent", "ApprovalGrouping", "Conversation", "agent"]
 
 T = TypeVar("T")
+
+ApprovalGrouping: TypeAlias = Literal["each", "together"]
+"""How people approve several tool calls of one answer: each in a review of its own, or together."""
 
 _INVALID_NAME_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
 _RESULT_CHARS_MAX = 100_000
@@ -78,6 +94,7 @@ class Agent(Generic[ValueT]):
         output: Any = None,
         fallback: str | Sequence[str] = (),
         turns_max: int = 20,
+        approvals: ApprovalGrouping = "each",
         options: QuestionOptions | None = None,
     ) -> None:
         if type(turns_max) is not int or turns_max < 1:
@@ -101,6 +118,11 @@ class Agent(Generic[ValueT]):
         self.output = output
         self.fallback = admitted_fallback(fallback)
         self.turns_max = turns_max
+        if approvals not in get_args(ApprovalGrouping):
+            raise InvalidRequest(
+                f"approvals must be 'each' or 'together', got {approvals!r:.80}", field="approvals"
+            )
+        self.approvals: ApprovalGrouping = approvals
         self.options: QuestionOptions = {**options} if options else {}
         self._tools: dict[str, _AgentTool] = {}
         for function in tools:
@@ -141,14 +163,39 @@ class Agent(Generic[ValueT]):
                 return Conversation(
                     text=answer.text, value=answer.value, messages=history, turns=turn, usage=usage
                 )
-            history += await asyncio.gather(
-                *(self._call_tool(ctx, call) for call in answer.tool_calls)
-            )
+            history += await self._call_tools(ctx, answer)
         raise TurnsSpent(f"the agent had no answer after turns_max={self.turns_max} turns")
 
-    async def _call_tool(self, ctx: Context, call: ToolCall) -> dict[str, Any]:
+    async def _call_tools(self, ctx: Context, answer: Answer[Any]) -> list[dict[str, Any]]:
+        """Make the calls of an answer; return the messages with their results for the model."""
+        calls, model = answer.tool_calls, answer.model or self.model
+
+        async def make(number: int, reviewed: ReviewedCall | None = None) -> dict[str, Any]:
+            options = CallOptions(asked_by=model, reviewed=reviewed)
+            return await self._call_tool(ctx, calls[number], options)
+
+        if self.approvals == "together":
+            planned = [self._planned(call) for call in calls]
+            return await call_together(ctx, planned, make, model=model)
+        return await asyncio.gather(*map(make, range(len(calls))))
+
+    def _planned(self, call: ToolCall) -> tuple[Tool[..., Any], dict[str, Any]] | None:
+        """Return a tool that may need an approval, with its arguments; None for other calls."""
+        known = self._tools.get(call.name)
+        if known is None or known.tool.approval is None or call.malformed:
+            return None
+        try:
+            return known.tool, known.convert(call.arguments)
+        except InvalidArguments:  # the model is told when the call is made
+            return None
+
+    async def _call_tool(
+        self, ctx: Context, call: ToolCall, options: CallOptions
+    ) -> dict[str, Any]:
         """Make a call; return the message with its result or error for the model."""
         known = self._tools.get(call.name)
+        edits: list[str] = []
+        options = msgspec.structs.replace(options, tell_edit=edits.append)
         try:
             if known is None:
                 names = ", ".join(self._tools) or "none"
@@ -156,11 +203,15 @@ class Agent(Generic[ValueT]):
             if call.malformed:
                 raise InvalidArguments(f"this is not a JSON object: {call.malformed:.200}")
             arguments = known.convert(call.arguments)
-            result = await ctx.call(untyped(known.tool), **arguments)
+            caller = ctx if known.tool.approval is None else caller_with(ctx, options)
+            result = await caller.call(untyped(known.tool), **arguments)
+        except CallRejected as error:
+            return _tool_message(call, error.reason or str(error), error=True)
         except (InvalidArguments, CallFailed) as error:
             # The model may correct the call, or try another way.
-            return _tool_message(call, str(error), error=True)
-        return _tool_message(call, result if isinstance(result, str) else _json_text(result))
+            return _tool_message(call, "\n".join([*edits, str(error)]), error=True)
+        text = result if isinstance(result, str) else _json_text(result)
+        return _tool_message(call, "\n".join([*edits, text]))
 
     def graph(self, name: str, *, version: int = 1, **options: Any) -> Graph[dict[str, Any]]:
         """Return a graph with one node, which answers the ``messages`` in its state.
@@ -191,6 +242,7 @@ def agent(
     output: None = None,
     fallback: str | Sequence[str] = (),
     turns_max: int = 20,
+    approvals: ApprovalGrouping = "each",
     **options: Unpack[QuestionOptions],
 ) -> Agent[None]: ...
 
@@ -204,6 +256,7 @@ def agent(
     output: type[T],
     fallback: str | Sequence[str] = (),
     turns_max: int = 20,
+    approvals: ApprovalGrouping = "each",
     **options: Unpack[QuestionOptions],
 ) -> Agent[T]: ...
 
@@ -217,6 +270,7 @@ def agent(
     output: Any,
     fallback: str | Sequence[str] = (),
     turns_max: int = 20,
+    approvals: ApprovalGrouping = "each",
     **options: Unpack[QuestionOptions],
 ) -> Agent[Any]: ...
 
@@ -229,6 +283,7 @@ def agent(
     output: Any = None,
     fallback: str | Sequence[str] = (),
     turns_max: int = 20,
+    approvals: ApprovalGrouping = "each",
     **options: Unpack[QuestionOptions],
 ) -> Agent[Any]:
     """Return a model with tools, to be called inside a node.
@@ -236,7 +291,9 @@ def agent(
     ``tools`` are functions, or tools of `holdfast.tool`. Their names, docstrings and annotations
     tell the model how to call them. ``system`` becomes the first message, unless the messages begin
     with a system message. ``output``, ``fallback`` and the options are those of `Context.model`.
-    There is no ``key``, because an agent asks more than once.
+    There is no ``key``, because an agent asks more than once. If several calls of one answer need
+    an approval, each has a review of its own. With ``approvals="together"`` one review lists all of
+    them, and its decision applies to all.
 
     Raises:
         InvalidRequest: two tools have the same name, or a parameter of one has no JSON schema.
@@ -248,6 +305,7 @@ def agent(
         output=output,
         fallback=fallback,
         turns_max=turns_max,
+        approvals=approvals,
         options=options,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast.engine.effects.call_options import BlockingCaller
 from holdfast.engine.effects.call_signatures import typed_blocking_call
 from holdfast.engine.effects.model_signatures import typed_blocking_ask
+from holdfast.engine.execution.child import Child
 from holdfast.engine.execution.conditions import ChildCondition, takes_max_wait
-from holdfast.engine.execution.context import Child, Context
+from holdfast.engine.execution.context import Context
+from holdfast.engine.execution.review_signatures import typed_blocking_review
 from holdfast.engine.execution.visit import Visit, VisitClosed
 from holdfast.model.arguments import Recording
 from holdfast.model.budget import Budget
@@ -25,6 +27,7 @@ from holdfast.model.node_progress import validated_progress
 from holdfast.model.policy import Retry
 from holdfast.model.program import Program, ResultT
 from holdfast.model.quota import Quota
+from holdfast.model.review import ReviewDecision
 from holdfast.model.signals import SignalName
 
 __all__ = ["BlockingChild", "BlockingContext", "context_of"]
@@ -139,6 +142,36 @@ class BlockingContext:
     def callback(self, condition: SignalName[Any] | str, *, expires: Duration | None = None) -> str:
         """Do as `Context.callback` does."""
         return self._run_blocking(self._context.callback(condition, expires=expires))
+
+    @typed_blocking_review
+    def review(
+        self,
+        question: str,
+        *,
+        show: Sequence[str] | Mapping[str, Any] | None = None,
+        form: Any = None,
+        values: Any = None,
+        assignees: str | Sequence[str] = (),
+        expires: Duration | None = None,
+        remind_after: Duration | None = None,
+        escalate_after: Duration | None = None,
+        escalate_to: str | Sequence[str] = (),
+        quorum: int = 1,
+    ) -> ReviewDecision[Any]:
+        """Do as `Context.review` does."""
+        asked = self._context.review(
+            question,
+            show=show,
+            form=form,
+            values=values,
+            assignees=assignees,
+            expires=expires,
+            remind_after=remind_after,
+            escalate_after=escalate_after,
+            escalate_to=escalate_to,
+            quorum=quorum,
+        )
+        return self._run_blocking(asked)
 
     def sleep(self, duration: Duration) -> None:
         """Do as `Context.sleep` does."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from holdfast.engine.effects.begun_requests import BegunRequests, tracked
+from holdfast.engine.effects.begun_requests import tracked
 from holdfast.engine.effects.call_host import CallRequest
 from holdfast.engine.effects.call_options import (
     NO_OPTIONS,
@@ -27,13 +26,17 @@ from holdfast.engine.effects.invocations import (
 )
 from holdfast.engine.effects.model_signatures import typed_ask
 from holdfast.engine.execution.callbacks import make_callback
+from holdfast.engine.execution.child import Child
 from holdfast.engine.execution.conditions import ChildCondition, packed_about, takes_max_wait
 from holdfast.engine.execution.group_waits import wait_for_first
 from holdfast.engine.execution.live_reports import VisitProgress
+from holdfast.engine.execution.review_signatures import typed_review
+from holdfast.engine.execution.reviews import ReviewRequest, review_request, reviewed
 from holdfast.engine.execution.typed_signals import awaited_type, typed_payload
 from holdfast.engine.execution.visit import Visit
 from holdfast.engine.execution.visit_calls import VisitCalls
 from holdfast.engine.execution.visit_children import VisitChildren
+from holdfast.engine.execution.visit_facts import VisitFacts
 from holdfast.engine.execution.visit_waits import VisitWaits
 from holdfast.engine.journal.endings import result_of
 from holdfast.engine.runs.argument_checks import validated_budget
@@ -44,26 +47,27 @@ from holdfast.model.arguments import Recording, validated_recording
 from holdfast.model.budget import Budget
 from holdfast.model.conditions import Timer, WaitAnswer
 from holdfast.model.durations import Duration, milliseconds_of
-from holdfast.model.event import BranchFailed, TimerFired
+from holdfast.model.event import TimerFired
 from holdfast.model.invocation import Answer, ToolSpec
 from holdfast.model.names import validated_labels, validated_name
 from holdfast.model.policy import Retry, validated_retry
 from holdfast.model.program import Program, ResultT
 from holdfast.model.quota import Quota
+from holdfast.model.review import ReviewDecision
 from holdfast.model.signals import SignalName
 from holdfast.model.wait import SignalWait, TimerWait
 
-__all__ = ["Child", "Context"]
+__all__ = ["Context", "caller_with", "calls_of"]
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Context:
+class Context(VisitFacts):
     """What a node knows of its run, and how it makes calls, waits and starts children."""
 
     def __init__(self, visit: Visit, blocking: Callable[[Context, Visit], object]) -> None:
-        self._visit = visit
+        super().__init__(visit)
         self._blocking = blocking
         self._requests = visit.requests
         self._waits = VisitWaits(visit)
@@ -71,56 +75,6 @@ class Context:
         self._call_host = VisitCalls(visit, self._waits)
         self._calls = Calls(self._call_host)
         self._progress = VisitProgress(visit)
-
-    @property
-    def run_id(self) -> str:
-        """The id of the run."""
-        return self._visit.claimed.head.key.id
-
-    @property
-    def tenant(self) -> str:
-        """The tenant that the run belongs to."""
-        return self._visit.claimed.head.key.tenant
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """The labels with which the run was started."""
-        return dict(self._visit.claimed.head.labels)
-
-    @property
-    def node(self) -> str:
-        """The name of the node."""
-        return self._visit.node
-
-    @property
-    def branch(self) -> str:
-        """The branch of the run that the node is in; empty if the run has not forked."""
-        return self._visit.branch
-
-    @property
-    def visit(self) -> int:
-        """The number of this visit in its branch; it stays the same after a resume."""
-        return self._visit.visit
-
-    @property
-    def attempt(self) -> int:
-        """The number of this attempt of the visit, from 1."""
-        return self._visit.strand.failed_attempts + 1
-
-    @property
-    def key(self) -> str:
-        """A unique key of this visit, to be used as an idempotency key for its effects."""
-        return self._visit.key
-
-    @property
-    def failures(self) -> tuple[BranchFailed, ...]:
-        """The failed branches of the fork before this join, if it lets the others go on."""
-        return self._visit.strand.failures
-
-    @property
-    def expires_at(self) -> datetime:
-        """When the run expires."""
-        return datetime.fromtimestamp(self._visit.claimed.head.expires_ms / 1000, UTC)
 
     # --- calls ------------------------------------------------------------------------------------
 
@@ -212,6 +166,9 @@ class Context:
             context=self._blocking(self, self._visit) if tool.plain else self,
             quota=options.quota or tool.quota,
             record=options.record,
+            asked_by=options.asked_by,
+            reviewed=options.reviewed,
+            tell_edit=options.tell_edit,
         )
         return self._calls.call(self._calls.next_id(tool.name, options.key), asked)
 
@@ -387,6 +344,56 @@ class Context:
         """
         return await make_callback(self._visit, condition, expires)
 
+    @typed_review
+    @tracked
+    async def review(
+        self,
+        question: str,
+        *,
+        show: Sequence[str] | Mapping[str, Any] | None = None,
+        form: Any = None,
+        values: Any = None,
+        assignees: str | Sequence[str] = (),
+        expires: Duration | None = None,
+        remind_after: Duration | None = None,
+        escalate_after: Duration | None = None,
+        escalate_to: str | Sequence[str] = (),
+        quorum: int = 1,
+    ) -> ReviewDecision[Any]:
+        """Ask people to approve something, and return their decision; pause the run until then.
+
+        ``show`` names fields of the state, or is a dict with the data. With a type as ``form``, the
+        reviewer may edit ``values`` of that type, and the decision's ``values`` are the result.
+        Without ``assignees`` every reviewer may decide. At ``expires`` the decision's ``status`` is
+        ``expired``. Reviewers are reminded after ``remind_after``; after ``escalate_after`` those
+        in ``escalate_to`` may decide, too. ``quorum`` is the number of votes that decide.
+
+        Raises:
+            InvalidRequest: an argument is wrong.
+            NotPausable: the node was declared with ``pausable="no"``.
+        """
+        self._visit.check_open()
+        request = review_request(
+            self._visible_state(),
+            question,
+            show=show,
+            form=form,
+            values=values,
+            assignees=assignees,
+            expires=expires,
+            remind_after=remind_after,
+            escalate_after=escalate_after,
+            escalate_to=escalate_to,
+            quorum=quorum,
+        )
+        return await self._ask_reviewers(request)
+
+    def _visible_state(self) -> Mapping[str, Any]:
+        return self._visit.claimed.execution.visible_state(self._visit.branch)
+
+    async def _ask_reviewers(self, request: ReviewRequest) -> ReviewDecision[Any]:
+        return await reviewed(self._visit, self._waits, request)
+
     # --- children ---------------------------------------------------------------------------------
 
     @tracked
@@ -464,32 +471,12 @@ class Context:
         return result_of(child.id, await self._children.wait_for(child.id), child.graph)
 
 
-class Child(ChildCondition[ResultT]):
-    """A run that a node started. Its result is a ``ResultT``."""
+def calls_of(context: Context) -> Calls:
+    """Return what makes the calls of a context."""
+    return context._calls  # pyright: ignore[reportPrivateUsage]
 
-    def __init__(
-        self,
-        context: Context,
-        id: str,
-        graph: Program[Any, ResultT] | None,
-        requests: BegunRequests,
-    ) -> None:
-        self._context = context
-        self._requests = requests
-        self.graph = graph
-        self.id = id
 
-    @tracked
-    async def result(self) -> ResultT:
-        """Return the final state of the child; pause this run until the child has ended.
-
-        Raises:
-            RunFailed, RunCancelled, RunExpired, RunQuarantined: the child did not finish.
-            NotPausable: the node was declared with ``pausable="no"``.
-            RunNotFound: there is no such child, or its result is no longer stored.
-            ResultTaken: another visit took the result, and the child was not retried since.
-        """
-        return await self._context.result_of(self)
-
-    def __repr__(self) -> str:
-        return f"<child {self.id!r}>"
+def caller_with(context: Context, options: CallOptions) -> Caller:
+    """Return a caller with options that only the engine sets."""
+    make, requests = context._call, context._requests  # pyright: ignore[reportPrivateUsage]
+    return Caller(make, options, requests)

@@ -9,7 +9,6 @@ from holdfast.engine.execution.claimed_run import ClaimedRun
 from holdfast.engine.execution.visit import Visit
 from holdfast.engine.history.ephemeral import (
     node_started_entry,
-    paused_entry,
     progress_entry,
     resumed_entry,
 )
@@ -17,6 +16,7 @@ from holdfast.engine.history.text_stream import ProgressWriter
 from holdfast.engine.history.views import run_of
 from holdfast.model.node_progress import NodeProgress, validated_progress
 from holdfast.model.run import HistoryEntry
+from holdfast.records.row_events import paused_entry
 
 __all__ = ["VisitProgress", "report_node_started", "report_released", "report_resumed"]
 

@@ -14,6 +14,7 @@ from holdfast.engine.effects.resources import Resources
 from holdfast.engine.execution.node_threads import NodeThreads
 from holdfast.engine.execution.run_spans import AttemptSpan
 from holdfast.engine.execution.visit import Visit
+from holdfast.engine.execution.visit_approvals import VisitApprovals
 from holdfast.engine.execution.visit_permits import VisitPermits
 from holdfast.engine.execution.visit_resources import await_worker_with
 from holdfast.engine.execution.visit_waits import VisitWaits
@@ -105,6 +106,11 @@ class VisitCalls:
     async def await_worker_with_model(self, name: str) -> NoReturn:
         """Pause the run until a worker that has the model of that name may claim it."""
         await await_worker_with(self._visit, "model", name)
+
+    @property
+    def approvals(self) -> VisitApprovals:
+        """Where people approve calls."""
+        return VisitApprovals(self._visit, self.waits)
 
     # --- its record -------------------------------------------------------------------------------
 

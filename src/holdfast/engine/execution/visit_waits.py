@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -13,7 +13,15 @@ from holdfast.engine.execution.visit import Visit
 from holdfast.errors import NotPausable, WaitBeyondExpiry
 from holdfast.graph.signal_types import SignalType
 from holdfast.model.event import SignalTaken, TimerFired, WaitDescribed
-from holdfast.model.signals import Pending, TakeSignal, TimeOut, WaitStale, resolved_group
+from holdfast.model.signals import (
+    Pending,
+    Resolution,
+    Signal,
+    TakeSignal,
+    TimeOut,
+    WaitStale,
+    resolved_group,
+)
 from holdfast.model.wait import (
     ResolutionWait,
     SignalWait,
@@ -63,6 +71,10 @@ class VisitWaits:
     def next_number(self, kind: SignalWait | TimerWait) -> int:
         """Return the number of the visit's next wait for that signal, or of its next sleep."""
         return self._count(kind)
+
+    def next_review(self) -> int:
+        """Return the number of the visit's next review."""
+        return self._count("review")
 
     def next_group(self, kinds: Sequence[WaitKind]) -> str:
         """Return the key of the visit's next wait for the first of these."""
@@ -185,25 +197,61 @@ class VisitWaits:
             return await self._visit.claimed.close_if_expired()
 
     async def resolve(
-        self, *waits: Wait, types: Mapping[str, SignalType | None] = _NO_TYPES
+        self,
+        *waits: Wait,
+        types: Mapping[str, SignalType | None] = _NO_TYPES,
+        on_timeout: Callable[[], Awaitable[Signal]] | None = None,
     ) -> SignalTaken | TimerFired:
         """Return the answer to a wait; to several, which are a group, their one answer.
 
         ``types`` has the awaited types by name of the signal. A signal that does not fit its type
-        is set aside.
+        is set aside. With ``on_timeout``, the answer at the deadline is the signal that it returns:
+        it puts one into the inbox, unless another process was first.
 
         Raises:
             Paused: there is no answer yet.
         """
         answer: SignalTaken | TimerFired | None = None
         while answer is None:
-            answer = await self._resolve_once(waits, types)
+            answer = await self._resolve_once(waits, types, on_timeout)
         return answer
 
     async def _resolve_once(
-        self, waits: tuple[Wait, ...], types: Mapping[str, SignalType | None]
+        self,
+        waits: tuple[Wait, ...],
+        types: Mapping[str, SignalType | None],
+        on_timeout: Callable[[], Awaitable[Signal]] | None,
     ) -> SignalTaken | TimerFired | None:
         """Return the answer to a wait; None if a signal was set aside."""
+        visit, typed = self._visit, list[Wait]()
+        with visit.call_ids.keep_running():
+            resolution = await self._resolution(waits)
+            match resolution:
+                case TakeSignal():
+                    pass
+                case TimeOut() if on_timeout is not None:
+                    with visit.remember_loss():
+                        resolution = TakeSignal(await on_timeout())
+                case TimeOut():
+                    # Where the expiry comes before its time, the timer wins at the expiry.
+                    timers = (wait.key for wait in waits if wait.signal is None)
+                    fired = self.timer_fired(next(timers, answer_key(waits[0].key)))
+                    await visit.record(*self._described(waits), fired, durable=True)
+                    return fired
+                case WaitStale():
+                    visit.pause_as_stale()
+                case Pending():
+                    typed = [
+                        await with_schema(visit, wait, types.get(wait.signal or ""))
+                        for wait in waits
+                    ]
+        if isinstance(resolution, TakeSignal):
+            # The reserved signal delays a pause, but not the failure of the attempt.
+            return await self._take_answer(resolution.signal, waits, types)
+        await visit.pause_on(*typed)
+
+    async def _resolution(self, waits: tuple[Wait, ...]) -> Resolution:
+        """Return whether a wait has ended, and how."""
         visit, inbox = self._visit, self._visit.claimed.inbox
         timed = any(wait.signal is not None and wait.deadline_ms is not None for wait in waits)
         if timed and visit.now_ms() >= visit.claimed.head.expires_ms:
@@ -211,46 +259,41 @@ class VisitWaits:
             # before the expiry comes first: an inbox that is read after the close is complete.
             await self._close_if_expired()
         expires_ms = visit.claimed.head.expires_ms
-        match resolved_group(waits, inbox.untaken(), (), visit.now_ms(), expires_ms=expires_ms):
-            case TakeSignal(signal):
-                visit.check_open()
-                with visit.reserved_signals.reserve(signal):
-                    with visit.remember_loss():
-                        payload = await inbox.load_payload(signal)
-                    awaited = types.get(signal.name)
-                    # The check runs code of the type, which may raise anything.
-                    misfit = await find_payload_misfit(visit, signal, payload, awaited)
-                    visit.check_open()
-                if misfit is not None:
-                    await set_aside(visit, signal, misfit)
-                    return None
-                taken = SignalTaken(
-                    visit.now_ms(),
-                    visit.node,
-                    visit.visit,
-                    next(wait.key for wait in waits if wait.signal == signal.name),
-                    signal.name,
-                    signal.id,
-                    payload,
-                    visit.branch,
-                )
-                # It is buffered: like the result of a call, it is durable before the next call.
-                await visit.record(*self._described(waits), taken, durable=False)
-                inbox.count_taken(signal)
-                return taken
-            case TimeOut():
-                # Where the expiry comes before its time, the timer wins at the expiry.
-                timers = (wait.key for wait in waits if wait.signal is None)
-                fired = self.timer_fired(next(timers, answer_key(waits[0].key)))
-                await visit.record(*self._described(waits), fired, durable=True)
-                return fired
-            case WaitStale():
-                visit.pause_as_stale()
-            case Pending():
-                typed = [
-                    await with_schema(visit, wait, types.get(wait.signal or "")) for wait in waits
-                ]
-                await visit.pause_on(*typed)
+        return resolved_group(waits, inbox.untaken(), (), visit.now_ms(), expires_ms=expires_ms)
+
+    async def _take_answer(
+        self,
+        signal: Signal,
+        waits: tuple[Wait, ...],
+        types: Mapping[str, SignalType | None],
+    ) -> SignalTaken | None:
+        """Take a signal as the answer to a wait; None if it was set aside."""
+        visit, inbox = self._visit, self._visit.claimed.inbox
+        visit.check_open()
+        with visit.reserved_signals.reserve(signal):
+            with visit.remember_loss():
+                payload = await inbox.load_payload(signal)
+            awaited = types.get(signal.name)
+            # The check runs code of the type, which may raise anything.
+            misfit = await find_payload_misfit(visit, signal, payload, awaited)
+            visit.check_open()
+        if misfit is not None:
+            await set_aside(visit, signal, misfit)
+            return None
+        taken = SignalTaken(
+            visit.now_ms(),
+            visit.node,
+            visit.visit,
+            next(wait.key for wait in waits if wait.signal == signal.name),
+            signal.name,
+            signal.id,
+            payload,
+            visit.branch,
+        )
+        # It is buffered: like the result of a call, it is durable before the next call.
+        await visit.record(*self._described(waits), taken, durable=False)
+        inbox.count_taken(signal)
+        return taken
 
     def _described(self, waits: Sequence[Wait]) -> list[WaitDescribed]:
         """Return what the history shows of waits that the node said something about."""

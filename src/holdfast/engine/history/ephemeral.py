@@ -10,17 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-import msgspec
-
 from holdfast.engine.history.spooled_progress import SpooledProgress
 from holdfast.engine.history.views import run_of
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.kernel.live_events import Feed
 from holdfast.model.node_progress import NodeProgress
 from holdfast.model.run import HistoryEntry, Run
-from holdfast.model.wait import Wait
 from holdfast.records.head import ENDED, Head
 from holdfast.records.keys import RunKey
+from holdfast.records.row_events import (
+    ended_entry,
+    paused_entry,
+    snapshot_entry,
+    started_entry,
+    unrecorded_entry,
+)
 from holdfast.records.times import utc_datetime
 
 __all__ = [
@@ -28,7 +32,6 @@ __all__ = [
     "EphemeralEvents",
     "LocalDrivers",
     "node_started_entry",
-    "paused_entry",
     "progress_entry",
     "resumed_entry",
 ]
@@ -70,8 +73,7 @@ class EphemeralEvents:
         """Yield what a follower gets first: the row, and the start if it follows from there on."""
         yield self._snapshot(head)
         if from_start:
-            details = {"graph": head.graph, "version": head.version}
-            yield _entry("started", head.created_ms, node=head.first or None, details=details)
+            yield started_entry(self._run_of(head), node=head.first)
 
     def take(self, position: int) -> Iterator[HistoryEntry]:
         """Yield what the driver reported before that position of the journal was written."""
@@ -114,9 +116,7 @@ class EphemeralEvents:
 
     def end(self, head: Head) -> HistoryEntry:
         """Return the last event of a run that has ended."""
-        run = self._run_of(head)
-        details = {"status": run.status, "failure": _failure_of(run), "into": run.into}
-        return _entry("ended", head.updated_ms, node=run.node or None, details=details)
+        return ended_entry(self._run_of(head))
 
     def _changes(self, head: Head, *, is_elsewhere: bool) -> Iterator[HistoryEntry]:
         run = self._run_of(head)
@@ -136,43 +136,20 @@ class EphemeralEvents:
         self._epoch = head.epoch
         # A run that was woken keeps the reason of its last pause until a worker claims it.
         self._is_paused = head.owner is None and head.reason is not None
-        details = {
-            "status": run.status,
-            "reason": run.reason,
-            "waits": [_shown_wait(wait) for wait in run.waits],
-            "due_at": run.due_at,
-            "failure": _failure_of(run),
-            "progress": [_shown_progress(each) for each in self._kernel.live.progress_of(head.key)],
-        }
-        node = self._drivers.node_of(head.key) or run.node
-        return _entry("snapshot", self._kernel.clock.now_ms(), node=node or None, details=details)
+        return snapshot_entry(
+            run,
+            at_ms=self._kernel.clock.now_ms(),
+            node=self._drivers.node_of(head.key) or run.node,
+            progress=list(self._kernel.live.progress_of(head.key)),
+        )
 
     def _run_of(self, head: Head) -> Run:
         return run_of(head, user=None, now_ms=self._kernel.clock.now_ms())
 
 
-def paused_entry(run: Run) -> HistoryEntry:
-    """Return the event that a run waits: for what, since when, and until when."""
-    since_ms = min((wait.since_ms for wait in run.waits), default=None)
-    details = {
-        "reason": run.reason,
-        "waits": [_shown_wait(wait) for wait in run.waits],
-        "since": run.updated_at if since_ms is None else utc_datetime(since_ms),
-        "until": run.due_at,
-    }
-    return HistoryEntry(
-        at=run.updated_at,
-        kind="paused",
-        node=run.node or None,
-        details=msgspec.to_builtins(details),
-        cursor="",
-        ephemeral=True,
-    )
-
-
 def resumed_entry(node: str, *, at_ms: int) -> HistoryEntry:
     """Return the event that a worker took a paused run up again."""
-    return _entry("resumed", at_ms, node=node or None)
+    return unrecorded_entry("resumed", utc_datetime(at_ms), node=node)
 
 
 def node_started_entry(
@@ -182,7 +159,7 @@ def node_started_entry(
     details: dict[str, Any] = {} if attempt is None else {"attempt": attempt}
     if branch:
         details["branch"] = branch
-    return _entry("node_started", at_ms, node=node, details=details)
+    return unrecorded_entry("node_started", utc_datetime(at_ms), node=node, details=details)
 
 
 def progress_entry(progress: NodeProgress) -> HistoryEntry:
@@ -190,44 +167,5 @@ def progress_entry(progress: NodeProgress) -> HistoryEntry:
     details: dict[str, Any] = {"fraction": progress.fraction, "message": progress.message}
     if progress.branch:
         details["branch"] = progress.branch
-    return _entry("progress", progress.at_ms, node=progress.node, details=details)
-
-
-def _entry(
-    kind: str, at_ms: int, *, node: str | None, details: dict[str, Any] | None = None
-) -> HistoryEntry:
-    return HistoryEntry(
-        at=utc_datetime(at_ms),
-        kind=kind,
-        node=node,
-        details=msgspec.to_builtins(details or {}),
-        cursor="",
-        ephemeral=True,
-    )
-
-
-def _shown_wait(wait: Wait) -> dict[str, Any]:
-    until_ms = wait.due_ms
-    return {
-        "kind": wait.kind.tag,
-        "signal": wait.signal if wait.kind.takes_caller_signal else None,
-        "description": wait.description,
-        "about": wait.about,
-        "branch": wait.branch,
-        "since": utc_datetime(wait.since_ms),
-        "until": None if until_ms is None else utc_datetime(until_ms),
-    }
-
-
-def _shown_progress(progress: NodeProgress) -> dict[str, Any]:
-    return {
-        "node": progress.node,
-        "branch": progress.branch,
-        "fraction": progress.fraction,
-        "message": progress.message,
-        "at": utc_datetime(progress.at_ms),
-    }
-
-
-def _failure_of(run: Run) -> dict[str, Any] | None:
-    return None if run.failure is None else msgspec.structs.asdict(run.failure)
+    at = utc_datetime(progress.at_ms)
+    return unrecorded_entry("progress", at, node=progress.node, details=details)

@@ -239,7 +239,9 @@ class _EventReader:
                 if base is not None and not self._prompts.knows(base):
                     await self._read_base(head, base)
                 cursor = str(EventCursor(head.generation, self.position, index))
-                entries.append(history_entry_of(event, cursor=cursor, prompts=self._prompts))
+                entries.append(
+                    history_entry_of(event, run=head.key.id, cursor=cursor, prompts=self._prompts)
+                )
             self._prompts.add([event])
         return entries
 

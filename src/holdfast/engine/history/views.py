@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from holdfast.engine.history.prompts import Prompts
 from holdfast.errors import JournalDamaged
 from holdfast.model.arguments import Arguments, Recorded, omission_text
-from holdfast.model.event import Event, RecordedCall
+from holdfast.model.event import Event, RecordedCall, SignalTaken
 from holdfast.model.run import HistoryEntry, Run, RunEntry, SessionQueueEntry, Status
 from holdfast.model.spending import NANODOLLARS_PER_DOLLAR, Spending
-from holdfast.model.wait import Wait, shown_key, with_group_about
+from holdfast.model.wait import ReviewWait, Wait, shown_key, signal_kind, with_group_about
 from holdfast.records.head import ENDED, Head, head_of
 from holdfast.records.index_keys import listed_ms
 from holdfast.records.keys import RunKey
@@ -164,8 +164,8 @@ def is_shown(event: Event) -> bool:
     return event.__struct_config__.tag not in _HIDDEN_KINDS
 
 
-def history_entry_of(event: Event, *, cursor: str, prompts: Prompts) -> HistoryEntry:
-    """Return an event as a history shows it.
+def history_entry_of(event: Event, *, run: str, cursor: str, prompts: Prompts) -> HistoryEntry:
+    """Return an event of a run as a history shows it.
 
     ``prompts`` knows the earlier messages of a conversation that the event continues.
     """
@@ -189,7 +189,22 @@ def history_entry_of(event: Event, *, cursor: str, prompts: Prompts) -> HistoryE
         # Right behind the call: its result may be long.
         first = {name: shown.pop(name) for name in ("visit", "call")}
         shown = {**first, **_shown_arguments(event, arguments, prompts), **shown}
+    if isinstance(event, SignalTaken):
+        shown = {**_shown_decision(event, run), **shown}
     return HistoryEntry(at=at, kind=str(kind), node=node, details=shown, cursor=cursor)
+
+
+def _shown_decision(event: SignalTaken, run: str) -> dict[str, Any]:
+    """Return what became of a review if a signal has its decision; nothing otherwise."""
+    kind = signal_kind(event.name)
+    if not isinstance(kind, ReviewWait):
+        return {}
+    shown: dict[str, Any] = {"review": kind.review_id(run)}
+    payload: Any = event.payload
+    if isinstance(payload, dict):
+        decision = cast(dict[str, Any], payload)
+        shown |= {"status": decision.get("status"), "by": decision.get("by")}
+    return shown
 
 
 def _shown_arguments(event: Event, arguments: Recorded, prompts: Prompts) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from holdfast.engine.kernel.deliveries import DeliveryLimiter
 from holdfast.engine.kernel.known_graphs import KnownGraphs
 from holdfast.engine.kernel.live_events import LiveEvents
 from holdfast.engine.kernel.news import ChangeNotifier
+from holdfast.engine.kernel.notice_nudges import NoticeNudges
 from holdfast.engine.kernel.offload import ThreadOffload
 from holdfast.engine.kernel.signing_key_cache import SigningKeyCache
 from holdfast.engine.kernel.spool import Spools
@@ -116,6 +117,9 @@ class Kernel:
         self.signing_keys = SigningKeyCache()
         self.webhooks = WebhookCache()
         self.webhook_items = store.records("webhook")
+        self.reviews = store.records("review")
+        self.due_notices = store.records("notice")
+        self.notice_nudges = NoticeNudges()
         self.public_url: str | None = None
         self._user_key = user_key
         self._settings: Settings | None = None
@@ -144,7 +148,7 @@ class Kernel:
         They may be up to ``seconds_old_max`` old. The number of shards only grows. A process with
         the old number puts runs into the old shards, which every worker polls for ever. A run in a
         new shard waits until a worker knows the new number, so workers ask more often. Besides it,
-        only the first webhook changes them.
+        only the first webhook and the first review change them.
         """
         known, now = self._settings, self.clock.monotonic()
         if known is None:
@@ -163,9 +167,14 @@ class Kernel:
         known = self._settings
         if known is not None and known.shards > loaded.shards:
             return known
-        if known is not None and known.webhooks and not loaded.webhooks:
-            # The read was late: no process takes the note back.
-            loaded = msgspec.structs.replace(loaded, webhooks=True)
+        if known is not None:
+            # The read may have been late: no process takes a note back.
+            loaded = msgspec.structs.replace(
+                loaded,
+                webhooks=loaded.webhooks or known.webhooks,
+                reviews=loaded.reviews or known.reviews,
+                notifiers_ms=max(loaded.notifiers_ms, known.notifiers_ms),
+            )
         self._settings, self._settings_checked_at = loaded, self.clock.monotonic()
         return loaded
 

@@ -10,7 +10,7 @@ counts, and another call completes the extension:
 3. The row gets the new ttl, and readers begin at the snapshot. A sender of a signal compares the
    ttl after its write: from now on each signal lasts long enough, or its sender extends it.
 4. The ticket in the session queue gets the new ttl, and so do the related items (children,
-   ambiguous calls, budget accounts) and the signals that were there before.
+   ambiguous calls, budget accounts, reviews) and the signals that were there before.
 5. Only now does the row get the new expiry. If a signal came too late for the old expiry, as the
    end of a child can, the same write wakes the run.
 
@@ -52,6 +52,7 @@ from holdfast.records.head import OPEN, TROUBLED, Head, head_of
 from holdfast.records.journal import extend_ttl_write, record_write
 from holdfast.records.keys import RunKey, related_items_range
 from holdfast.records.lifetime import longer_retention_class, retention_class, ttl_of
+from holdfast.records.review import extend_review_write, review_ttl, run_reviews_range
 from holdfast.records.times import utc_datetime
 from holdfast.storage import Update
 
@@ -195,6 +196,12 @@ async def _extend_related_items(kernel: Kernel, head: Head) -> None:
         if item["ttl"] < head.ttl and item["SK"].split("#")[1] == head.generation:
             with suppress(ConditionFailed):  # it lasts long enough, or is deleted
                 await kernel.resolve_write(kernel.journals, extend_ttl_write(item, head.ttl))
+    ttl = review_ttl(head.ttl)
+    async for item in kernel.reviews.query_all(head.key.pk, run_reviews_range(head.generation)):
+        if item["ttl"] < ttl:
+            write = extend_review_write(item, ttl, token=kernel.ids.new())
+            with suppress(ConditionFailed):
+                await kernel.resolve_write(kernel.reviews, write)
 
 
 async def _load_journal(kernel: Kernel, head: Head) -> LoadedRun:

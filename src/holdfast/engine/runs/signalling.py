@@ -73,8 +73,10 @@ async def send_signal(
     id: str,
     payload: Any,
     ends_child: bool = False,
+    first_counts: bool = False,
     bytes_max: int | None = None,
     generation: str | None = None,
+    deadline_ms: int | None = None,
 ) -> SignalReceipt:
     """Write a signal to a run's inbox, and wake the run if it waits.
 
@@ -87,8 +89,12 @@ async def send_signal(
     another payload, that one counts: the child may have spent less by now, because its own children
     returned money.
 
+    With ``first_counts``, a signal that is there with another payload counts instead, and wakes the
+    run again: the receipt says that it is ``repeated``.
+
     ``bytes_max`` limits the payload, by default to the limit for callers. With a ``generation``,
-    a later run of the same id does not get the signal.
+    a later run of the same id does not get the signal. From ``deadline_ms`` on, it is refused as it
+    is after the expiry of the run.
 
     Raises:
         RunNotFound: there is no such run.
@@ -103,7 +109,16 @@ async def send_signal(
         OutcomeUnknown: the outcome of the write is unknown.
     """
     limit = kernel.limits.signal_bytes_max if bytes_max is None else bytes_max
-    signal = _OutgoingSignal(name, id, payload, ends_child, limit, generation)
+    signal = _OutgoingSignal(
+        name,
+        id,
+        payload,
+        ends_child,
+        limit,
+        generation,
+        first_counts or ends_child,
+        deadline_ms,
+    )
     if not is_caller_signal(name):
         return await _send_to_run(kernel, workers, run, signal)
     async with kernel.delivery_limiter.acquire(run):
@@ -131,6 +146,14 @@ class _OutgoingSignal(msgspec.Struct, frozen=True):
     bytes_max: int
     generation: str | None = None
     """The only generation of the run that it is for; None for the current one."""
+    first_counts: bool = False
+    """Whether the stored signal counts if there is one with another payload."""
+    deadline_ms: int | None = None
+
+    def is_late(self, head: Head, now_ms: int) -> bool:
+        """Return whether the run does not accept it any more."""
+        late = self.deadline_ms is not None and now_ms >= self.deadline_ms
+        return late or (now_ms >= head.expires_ms and not self.ends_child)
 
 
 class _StoredSignal(msgspec.Struct, frozen=True):
@@ -155,7 +178,7 @@ async def _deliver(
     if head.status not in OPEN and await _was_delivered(kernel, head, signal):
         return _receipt(head, signal, repeated=True)
     _check_open(head)
-    if kernel.clock.now_ms() >= head.expires_ms and not signal.ends_child:
+    if signal.is_late(head, kernel.clock.now_ms()):
         stored = await _find_accepted(kernel, head, signal)
     else:
         stored = await _put_in_inbox(kernel, head, signal)
@@ -228,7 +251,7 @@ async def _put_in_inbox(
         accepted_ms=kernel.clock.now_ms(),
         token=kernel.ids.new(),
     )
-    if put.item["accepted_ms"] >= head.expires_ms and not signal.ends_child:
+    if signal.is_late(head, put.item["accepted_ms"]):
         # The run expired while the payload was written.
         await delete_orphaned_blob(kernel.blobs, content)
         return None
@@ -456,7 +479,7 @@ async def _check_same_signal(
         SignalMisfit: the run has set it aside.
         RunEnded: the run has expired, and was freed meanwhile.
     """
-    if signal.ends_child:
+    if signal.first_counts:
         return ttl_of_signal(item)
     try:
         (data,) = await load_payloads(kernel, [content_of(item)])

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import signal
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
 
 from holdfast.clock import SystemClock
@@ -22,6 +22,7 @@ from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.graph_items import publish_program
 from holdfast.engine.runs.local_workers import LocalWorkers
 from holdfast.engine.worker.claims import Claims
+from holdfast.engine.worker.companions import Companion, Companions
 from holdfast.engine.worker.drivers import Drivers
 from holdfast.engine.worker.health import USE_STORE, WorkerHealth
 from holdfast.engine.worker.heartbeat import Heartbeat
@@ -74,12 +75,12 @@ class Worker:
         hooks: HookCalls,
         local_workers: LocalWorkers,
         resources: Resources,
+        companions: Sequence[Companion] = (),
     ) -> None:
-        programs = Programs(graphs)
+        self._programs = programs = Programs(graphs)
         for program in programs:
             resources.check_needs(program)
         self._kernel = kernel
-        self._programs = programs
         self._options = options
         self._slots = Slots(options.concurrency)
         self._owner = RunOwner(
@@ -114,14 +115,13 @@ class Worker:
             drivers=self.drivers,
             on_name_lost=self._reaper.abandon,
         )
-        poll_seconds = options.poll_seconds
         self._poller = Poller(
             kernel,
             self._owner,
             claims=self.claims,
             slots=self._slots,
             partition_order=PartitionOrder(programs.names, options.pools),
-            poll_seconds=kernel.store.poll_seconds if poll_seconds is None else poll_seconds,
+            poll_seconds=_poll_seconds(kernel, options),
         )
         self._watchdog = LoopWatchdog(
             kernel.clock,
@@ -131,8 +131,9 @@ class Worker:
         )
         self._heartbeat_task: asyncio.Task[None] | None = None
         self._background_tasks: list[asyncio.Task[None]] = []
-        self._stopped = asyncio.Event()
+        self.stopped = asyncio.Event()
         self._store_closed: asyncio.Future[StoreClosed] | None = None
+        self._companions = Companions(companions)
 
     # --- what it says about itself ----------------------------------------------------------------
 
@@ -213,6 +214,7 @@ class Worker:
             ),
             asyncio.create_task(self._publish_graphs(), name="holdfast publish"),
         ]
+        await self._companions.start()
 
     async def stop(self, *, drain: Duration | None = None) -> None:
         """Let nodes finish for a while, release every run, and delete the lease.
@@ -228,7 +230,7 @@ class Worker:
         if self._heartbeat_task is None:
             return
         if self.draining:
-            await self._stopped.wait()
+            await self.stopped.wait()
             return
         self._owner.wake.set()
         self._owner.stopping.set()
@@ -242,7 +244,8 @@ class Worker:
             self._reaper.stop()
             self._owner.flusher.stop()
             self._owner.threads.shutdown()
-            self._stopped.set()
+            await self._companions.stop()
+            self.stopped.set()
 
     async def _drain(self, heartbeat_task: asyncio.Task[None], drain_seconds: float) -> None:
         # A claim under way is not cancelled: its run would have an owner that does not know of it.
@@ -365,3 +368,8 @@ class Worker:
         self._owner.outages.record_failure(self.id, USE_STORE, error)
         if self._store_closed is not None and not self._store_closed.done():
             self._store_closed.set_result(error)
+
+
+def _poll_seconds(kernel: Kernel, options: WorkerOptions) -> float:
+    given = options.poll_seconds
+    return kernel.store.poll_seconds if given is None else given

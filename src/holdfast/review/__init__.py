@@ -1,0 +1,1 @@
+"""Reviews: questions of runs to people, and how they are decided."""
