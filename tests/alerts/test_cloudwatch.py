@@ -46,18 +46,21 @@ def test_the_template_is_valid() -> None:
 
 
 def test_each_log_filter_matches_lines_that_holdfast_writes() -> None:
-    source = "".join(path.read_text() for path in (ROOT / "src/holdfast/engine").rglob("*.py"))
+    sources = {
+        logger: "".join(path.read_text() for path in (ROOT / "src/holdfast" / part).rglob("*.py"))
+        for logger, part in (("holdfast.worker", "engine"), ("holdfast.reviews", "review"))
+    }
     filters = [
         each["Properties"]
         for each in template()["Resources"].values()
         if each["Type"] == "AWS::Logs::MetricFilter"
     ]
-    assert len(filters) == 4
+    assert len(filters) == 5
     for properties in filters:
-        phrase = re.search(r'message = "\*(.*)\*"', properties["FilterPattern"])
-        assert phrase is not None
-        assert phrase[1] in source
-        assert '$.logger = "holdfast.worker"' in properties["FilterPattern"]
+        pattern = r'\$.logger = "(.*?)" && \$.message = "\*(.*)\*"'
+        named = re.search(pattern, properties["FilterPattern"])
+        assert named is not None
+        assert named[2] in sources[named[1]]
 
 
 def test_each_filter_has_its_alarm() -> None:

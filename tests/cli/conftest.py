@@ -94,6 +94,31 @@ async def delegate(state, ctx):
     return await ctx.run(asking, id="child", labels={"kind": "page"})
 
 
+class Warranty(TypedDict):
+    months: int
+    note: str
+    parts: dict[str, int]
+
+
+selling = Graph("selling", State)
+
+
+@selling.node
+async def sell(state, ctx):
+    decision = await ctx.review(
+        state.get("mood") or "Sell it?",
+        show={"item": "a\x1b[31mlamp"},
+        form=Warranty,
+        values={"months": 24, "note": "", "parts": {"bulb": 1}},
+        assignees=["ana", "bob"][: state.get("number", 0)],
+        quorum=max(state.get("number", 0), 1),
+    )
+    if decision.approved:
+        told = f"{decision.values['months']} {decision.values['note']}"
+        return {"answer": f"{decision.by} {told} {decision.values['parts']}"}
+    return {"answer": f"{decision.by} {decision.status}: {decision.comment}"}
+
+
 deciding = Graph("deciding", State)
 
 
@@ -133,9 +158,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 # The modules with tests that must pass on a store and on a server.
 ON_BOTH = (
     "test_run", "test_effects", "test_run_state", "test_waits",
-    "test_key", "test_webhook", "test_fleet",
+    "test_key", "test_webhook", "test_fleet", "test_review",
 )  # fmt: skip
-GROUPS = ("run", "key", "webhook", "fleet")
+GROUPS = ("run", "key", "webhook", "fleet", "review")
 ON_SERVERS = (*GROUPS, "cost", "doctor")
 
 

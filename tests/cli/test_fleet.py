@@ -117,6 +117,8 @@ def test_the_doctor_of_a_server_that_does_not_answer(
     (found,) = json.loads(done.stdout)["findings"]
     assert (found["check"], found["level"]) == ("server", "problem")
     assert "[server_unavailable]" in found["what"]
+    assert found["why"] == "through it, no run can be started or read"
+    assert found["fix"].startswith("is holdfast serve running there? check --server")
     both = holdfast("doctor", "--server", "http://a", "--url", "sqlite:///runs.db")
     assert (both.exit_code, "not both" in both.stderr) == (2, True)
 

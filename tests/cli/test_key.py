@@ -9,7 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import main
+from holdfast.cli.targets import load_graphs
 from holdfast.server import ServerOptions
+from holdfast.sync import Holdfast as Store
 from tests.cli.conftest import Holdfast
 from tests.cli.serving import serving
 
@@ -112,6 +114,12 @@ def test_a_key_of_one_tenant_on_a_server(
     holdfast: Holdfast, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admin = holdfast("key", "create", "root", "--role", "admin", "--tenant", "shop")
+    graphs = {graph.name: graph for graph in load_graphs(["flows"])}
+    with (
+        Store("sqlite:///runs.db", tenant="shop") as hf,
+        hf.worker(list(graphs.values()), poll=0.01),
+    ):
+        hf.start(graphs["failing"], {"mood": "bad"}).until("failed", timeout=30)
     monkeypatch.delenv("HOLDFAST_URL")
     monkeypatch.setenv("HOLDFAST_KEY", admin.stdout.strip())
     with serving(folder, ServerOptions(authentication=True)) as url:
@@ -130,6 +138,8 @@ def test_a_key_of_one_tenant_on_a_server(
         assert seen["ok"] is True
         levels = {each["check"]: each["level"] for each in seen["findings"]}
         assert (levels["address"], levels["workers"]) == ("ok", "warning")
+        (failed,) = (each for each in seen["findings"] if each["check"] == "failed")
+        assert (failed["level"], failed["what"]) == ("warning", "1 run failed")
 
 
 def test_misuse_of_key_commands(holdfast: Holdfast) -> None:

@@ -429,7 +429,8 @@ def test_retry_keeps_answers_if_told_to(holdfast: Holdfast) -> None:
         while len(hf.run("a").history().entries) < 6:
             pass
         until(hf.run("a"), "failed")
-        assert holdfast("run", "retry", "a").stderr == "its waits for signals ask again\n"
+        told = "waits that were answered ask again: --keep-answers keeps the answers\n"
+        assert holdfast("run", "retry", "a").stderr == told
         until(hf.run("a"), "waiting")
     refused = holdfast("run", "retry", "a", "--keep-answers", "--from-node", "approve")
     assert "[invalid_request]" in refused.stderr

@@ -34,6 +34,7 @@ def test_the_forms_of_a_target(folder: Path) -> None:
         "stubborn",
         "speaking",
         "parent",
+        "selling",
         "deciding",
     ]
     assert names("flows:asking") == ["asking"]

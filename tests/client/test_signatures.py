@@ -19,6 +19,7 @@ from holdfast.client import (
     RemoteFleet,
     RemoteKeys,
     RemoteQuotaLevels,
+    RemoteReviews,
     RemoteRun,
     RemoteWebhooks,
 )
@@ -26,6 +27,7 @@ from holdfast.client import sync as blocking
 from holdfast.engine.client.bulk_jobs import BulkJobs
 from holdfast.engine.client.quota_levels import QuotaLevels
 from holdfast.fleet.fleet import Fleet
+from holdfast.review.reviews import Reviews
 from holdfast.webhooks.webhooks import Webhooks
 
 # What needs the store itself, or a worker.
@@ -36,12 +38,15 @@ ONLY_ON_A_STORE = {
 SERVICES: dict[str, tuple[type, type, set[str]]] = {
     "bulk_jobs": (BulkJobs, RemoteBulkJobs, {"claim_due"}),
     "fleet": (Fleet, RemoteFleet, {"ping", "probe_store", "publish"}),
-    "keys": (ApiKeys, RemoteKeys, {"verify"}),
+    "keys": (ApiKeys, RemoteKeys, {"get", "verify"}),
     "quota_levels": (QuotaLevels, RemoteQuotaLevels, set()),
+    "reviews": (Reviews, RemoteReviews, {"notify", "open_link"}),
     "webhooks": (Webhooks, RemoteWebhooks, {"deliver"}),
 }
 # Arguments that only the server passes.
 INTERNAL = {"joined"}
+# Credentials belong to a tenant and to a person, so that a client need not name them.
+KNOWN_BY_CREDENTIALS = {"by", "reviewer", "tenant"}
 OTHER_TYPES = {"RunHandle": "RemoteRun"}
 VERBS = [
     (service, name)
@@ -81,9 +86,10 @@ def test_a_verb_of_a_service_has_the_same_arguments(service: str, name: str) -> 
     on_a_store, on_a_server, _ = SERVICES[service]
     theirs, returned = signature(getattr(on_a_store, name))
     ours = signature(getattr(on_a_server, name))
-    if "tenant" in theirs and theirs["tenant"].default is inspect.Parameter.empty:
-        # Credentials belong to a tenant, so that a client need not name it.
-        theirs["tenant"] = theirs["tenant"].replace(annotation="str | None", default=None)
+    for named in KNOWN_BY_CREDENTIALS & theirs.keys():
+        if theirs[named].default is inspect.Parameter.empty:
+            theirs[named] = theirs[named].replace(annotation="str | None", default=None)
+    ours[0].pop("mine", None)  # a store does not know who asks
     assert ours == (theirs, returned)
 
 

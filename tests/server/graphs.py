@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from holdfast import Context, Graph, signal, tool
 
@@ -93,4 +93,59 @@ async def wait_for_call(order: Order, ctx: Context) -> Order:
 
 called_back.route(give_address, wait_for_call)
 
-GRAPHS = [orders, chat, broken, paying, family, priced, called_back]
+
+@dataclass
+class Warranty:
+    months: int = 24
+    note: str = ""
+
+
+@dataclass
+class Sale:
+    item: str
+    quorum: int = 1
+    assignees: list[str] = field(default_factory=list[str])
+    status: str = ""
+    by: str | None = None
+    comment: str = ""
+    months: int = 0
+    votes: int = 0
+
+
+reviewed = Graph("reviewed", Sale)
+
+
+@reviewed.node
+async def ask_reviewers(sale: Sale, ctx: Context) -> Sale:
+    decision = await ctx.review(
+        f"Sell {sale.item}?",
+        show=["item"],
+        form=Warranty,
+        values=Warranty(),
+        assignees=sale.assignees,
+        quorum=sale.quorum,
+    )
+    return replace(
+        sale,
+        status=decision.status,
+        by=decision.by,
+        comment=decision.comment,
+        months=decision.values.months if decision.approved else 0,
+        votes=len(decision.votes),
+    )
+
+
+@tool(approval=True)
+def refund(item: str, cents: int) -> str:
+    return f"{item}: {cents}"
+
+
+refunding = Graph("refunding", Order)
+
+
+@refunding.node
+async def pay_back(order: Order, ctx: Context) -> Order:
+    return replace(order, item=await ctx.call(refund, order.item, order.cents))
+
+
+GRAPHS = [orders, chat, broken, paying, family, priced, called_back, reviewed, refunding]

@@ -13,6 +13,23 @@ __all__ = ["BODIES", "Route", "routes_of"]
 BODIES: Mapping[tuple[str, str], Any] = {
     ("POST", "/v1/bulk"): {"action": "cancel", "everything": True},
     ("POST", "/v1/keys"): {"name": "made", "role": "viewer"},
+    **{
+        ("POST", f"/v1/reviews/{{id}}/{action}"): body
+        for action, body in {
+            "approve": {"comment": "not mine", "values": {"months": 1, "note": ""}},
+            "claim": {"take_over": True},
+            "comment": {"text": "not mine"},
+            "edit": {"values": {"months": 1, "note": ""}},
+            "link": {"expires": "1h"},
+            "reassign": {"to": "eve", "force": True},
+            "reject": {"comment": "not mine"},
+            "release": {},
+            "withdraw": {"on_behalf_of": "ana"},
+        }.items()
+    },
+    ("POST", "/v1/runs/{id}/interrupts"): {
+        "resume": [{"interruptId": "crown-jewels-sale~0123456789abcdef", "status": "cancelled"}]
+    },
     ("POST", "/v1/runs"): {"graph": "orders", "input": {"item": "pen"}},
     ("PUT", "/v1/runs/{id}/budget"): {"usd": 1},
     ("POST", "/v1/runs/{id}/calls/{call}/resolve"): {"void": True},

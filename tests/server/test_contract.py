@@ -27,14 +27,18 @@ from holdfast.server.openapi import api_description
 from holdfast.server.routes import HANDLERS
 from holdfast.server.routing import described_routes
 from tests.server.callers import bearer, key_for
-from tests.server.graphs import GRAPHS, Order, broken, family, orders, paying
+from tests.server.graphs import GRAPHS, Order, Sale, broken, family, orders, paying, reviewed
 from tests.server.service_thread import ServiceThread, service_thread
 
 EXAMPLES = int(os.environ.get("HOLDFAST_API_EXAMPLES", "30"))
-# Those that end runs come last.
+# Those that end runs and reviews come last.
+ENDING = (
+    *("approve_review", "reject_review", "withdraw_review"),
+    *("cancel_run", "start_bulk", "remove_webhook"),
+)
 ROUTES = sorted(
     (each for each in described_routes(HANDLERS) if each.tag != "streams"),
-    key=lambda each: each.name in ("cancel_run", "start_bulk", "remove_webhook"),
+    key=lambda each: each.name in ENDING,
 )
 DOCUMENT = api_description(ROUTES)
 CHECKS = [
@@ -62,6 +66,19 @@ PLAUSIBLE: dict[str, list[Any]] = {
     "extend_run": [{"expires": "30d"}, {"expires": 1}, {"expires": "60d"}],
     "set_budget": [{"tokens": 5}, {"usd": 0.5, "wall": "1h"}],
     "resolve_call": [{"result": None}, {"error": "no"}, {"void": True}],
+    "approve_review": [{}, {"values": {"months": 6, "note": "x"}}, {"seen": "0"}],
+    "reject_review": [{"comment": "no"}, {"on_behalf_of": "ana"}, {"seen": "0"}],
+    "withdraw_review": [{"comment": "late"}, {}],
+    "claim_review": [{}, {"take_over": True}, {"on_behalf_of": "bob"}],
+    "release_review": [{}, {"on_behalf_of": "bob"}],
+    "reassign_review": [{"to": ["ana"], "force": True}, {"to": []}, {"to": "default-operator"}],
+    "comment_review": [{"text": "hm"}, {"text": "hm", "force": True}],
+    "edit_review": [{"values": {"months": 3, "note": ""}}, {"values": 5}],
+    "link_review": [{}, {"reviewer": "ana"}, {"expires": "1h"}],
+    "resume_run": [
+        {"resume": [{"interruptId": "reviewed-0~0123456789abcdef", "status": "cancelled"}]},
+        {"resume": [{"interruptId": "x~1", "status": "resolved", "payload": {"approved": True}}]},
+    ],
     "create_key": [
         {"name": "ci", "role": "viewer"},
         {"name": "ci", "role": "admin", "expires_seconds": 60, "all_tenants": True},
@@ -148,8 +165,14 @@ def known(service: ServiceThread, secrets: dict[str, str]) -> dict[str, list[str
                 await run.until("waiting", timeout=20)
         for id in EXPIRES:
             await (await hf.start(called, Order("book"), id=id)).until("waiting", timeout=20)
+        for number in range(60):
+            await hf.start(reviewed, Sale("book", quorum=1 + number % 2), id=f"reviewed-{number}")
+        for number in range(60):
+            await hf.run(f"reviewed-{number}").until("waiting", timeout=20)
         calls = [call async for call in hf.ambiguous()]
         return {
+            "review": [each.id for each in (await hf.reviews.list()).reviews],
+            "reviewed": [f"reviewed-{number}" for number in range(60)],
             "id": [run.id for run in started],
             "name": [graph.name for graph in GRAPHS],
             "session": ["talk"],
@@ -234,6 +257,8 @@ def _make_known(case: Case, known: dict[str, list[str]], picks: int) -> None:
                 kind = "paying" if "/calls/" in case.operation.path else kind
                 kind = "webhook" if "/webhooks/" in case.operation.path else kind
                 kind = "key" if "/keys/" in case.operation.path else kind
+                kind = "review" if "/reviews/" in case.operation.path else kind
+                kind = "reviewed" if "/interrupts" in case.operation.path else kind
             case.path_parameters[name] = known[kind][picks % len(known[kind])]
     for name in ("at", "cursor"):
         if picks % 3 and name in (case.query or {}) and "{id}" in case.operation.path:

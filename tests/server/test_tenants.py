@@ -14,7 +14,7 @@ from holdfast.model.service import BulkRequest
 from holdfast.network.addresses import AllowList
 from holdfast.server import ServerApp, ServerOptions
 from tests.server.callers import answer_to, bearer, key_for, open_socket, serving
-from tests.server.graphs import GRAPHS, Order, orders, paying
+from tests.server.graphs import GRAPHS, Order, Sale, orders, paying, reviewed
 from tests.server.route_table import Route, routes_of
 
 MARK = "crown-jewels"
@@ -32,11 +32,13 @@ QUERIES = {
 }
 # Routes that show a tenant its own things without a name that the caller gives.
 LISTS = {
+    "/reviews",
     "/v1/ambiguous",
     "/v1/bulk",
     "/v1/cost",
     "/v1/fleet/unserved",
     "/v1/keys",
+    "/v1/reviews",
     "/v1/runs",
     "/v1/sessions/{session}/queue",
     "/v1/streams/runs",
@@ -47,6 +49,7 @@ PAGED = {
     "/v1/ambiguous": "limit=1",
     "/v1/bulk": "limit=1",
     "/v1/fleet/unserved": "limit=1&grace_seconds=0",
+    "/v1/reviews": "limit=1",
     "/v1/runs": "limit=1",
     f"/v1/sessions/{MARK}/queue": "limit=1",
 }
@@ -94,6 +97,10 @@ async def things_of(hf: Holdfast, tenant: str) -> dict[str, dict[str, str]]:
         for number in range(2):
             paid = await hf.start(paying, Order(MARK), id=f"{MARK}-pay-{number}", **named)
             await paid.until("waiting", timeout=20)
+        for id in (f"{MARK}-sale", f"{MARK}-sale-2"):
+            sale = await hf.start(reviewed, Sale(MARK), id=id, **named)
+            await sale.until("waiting", timeout=20)
+    reviews = (await hf.reviews.list(tenant=tenant)).reviews
     unserved = {**named, "pool": MARK, "start_at": "2020-01-01T00:00:00Z"}
     for number in range(2):
         await hf.start(orders, Order(MARK), id=f"{MARK}-due-{number}", **unserved)
@@ -107,7 +114,11 @@ async def things_of(hf: Holdfast, tenant: str) -> dict[str, dict[str, str]]:
     jobs = [await hf.bulk_jobs.add(request, RunFilter(graph=MARK), tenant=tenant) for _ in range(2)]
     return {
         "/v1/runs/{id}/calls": {"id": call.run, "call": call.call},
+        "/v1/runs/{id}/reviews": {"id": f"{MARK}-sale"},
+        "/v1/runs/{id}/interrupts": {"id": f"{MARK}-sale"},
         "/v1/runs": {"id": run.id},
+        "/v1/reviews": {"id": reviews[0].id},
+        "/reviews": {"id": reviews[0].id},
         "/v1/keys": {"id": keys[0].id},
         "/v1/webhooks": {"id": hooks[0].webhook.id},
         "/v1/bulk": {"id": jobs[0].id},
@@ -137,7 +148,18 @@ async def everything_of(hf: Holdfast, tenant: str) -> list[Any]:
         # The server carries the jobs out meanwhile.
         [(job.id, job.status == "cancelled") for job in jobs],
         [call async for call in hf.ambiguous(tenant=tenant)],
+        [
+            await done_with(hf, review.id, tenant)
+            for review in (await hf.reviews.list(tenant=tenant)).reviews
+        ],
     ]
+
+
+async def done_with(hf: Holdfast, id: str, tenant: str) -> list[Any]:
+    """Return what people did with a review; the server sends notices meanwhile."""
+    review = await hf.reviews.get(id, tenant=tenant)
+    people = [action for action in review.trail if action.kind != "notified"]
+    return [id, review.status, review.rendered, review.claimed_by, review.votes, people]
 
 
 async def test_a_tenant_sees_its_own_things(crossing: Crossing) -> None:

@@ -72,6 +72,7 @@ async def test_a_valid_token_is_accepted(clock: ManualClock, key: Key, algorithm
     token = signed(claims(clock), key, algorithm, kid=key.kid or "any")
     found = await TokenVerifier(options, clock).verify(token)
     assert (found.name, found.tenant, found.role) == ("token:ann", "acme", "operator")
+    assert found.person == "ann"
     assert token not in repr(found)
 
 

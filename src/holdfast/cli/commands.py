@@ -64,6 +64,12 @@ def _load_key() -> click.Command:
     return key
 
 
+def _load_review() -> click.Command:
+    from holdfast.cli.review import review
+
+    return review
+
+
 def _load_run() -> click.Command:
     from holdfast.cli.run import run
 
@@ -103,6 +109,7 @@ COMMANDS = {
     "fleet": LazyCommand(_load_fleet, "Show workers, graphs, and stuck or unserved runs."),
     "init": LazyCommand(_load_init, "Write one file with a workflow that works."),
     "key": LazyCommand(_load_key, "Create, list and revoke API keys."),
+    "review": LazyCommand(_load_review, "List what runs ask people, and decide it."),
     "run": LazyCommand(_load_run, "Start runs, watch them, and act on them."),
     "serve": LazyCommand(_load_serve, "Serve graphs over HTTP, with a worker, until a signal."),
     "store": LazyCommand(_load_store, "Create, describe, check, back up and sweep a store."),

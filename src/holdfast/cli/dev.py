@@ -25,7 +25,7 @@ from holdfast.cli.parameters import check_store_url, example
 from holdfast.cli.reloading import run_reloading
 from holdfast.cli.serve import Serving, address_of, bind, run_server
 from holdfast.cli.server_options import options_of
-from holdfast.cli.targets import FORMS, load_dict, load_graphs
+from holdfast.cli.targets import FORMS, load_dict, load_graphs, load_review_options
 from holdfast.cli.text import say
 from holdfast.cli.worker_options import WorkerSettings
 from holdfast.display import printable
@@ -63,6 +63,7 @@ _EPILOG = (
 )
 @click.option("--models", metavar="TARGET", help="The models that nodes can ask: a dict by name.")
 @click.option("--quotas", metavar="TARGET", help="The quotas of these models.")
+@click.option("--reviews", metavar="TARGET", help="How reviewers are notified: a ReviewOptions.")
 @click.option("--log-level", type=click.Choice(LOG_LEVELS), help="Show logs from this level on.")
 @click.option("--fd", type=int, hidden=True)
 @click.option("--reason-fd", type=int, hidden=True)
@@ -72,6 +73,7 @@ def dev(
     port: int,
     models: str | None,
     quotas: str | None,
+    reviews: str | None,
     log_level: str | None,
     fd: int | None,
     reason_fd: int | None,
@@ -92,6 +94,7 @@ def dev(
             {
                 "models": None if models is None else load_dict(models),
                 "quotas": None if quotas is None else load_dict(quotas),
+                "reviews": None if reviews is None else load_review_options(reviews),
             },
         )
         graphs = load_graphs(targets)

@@ -26,10 +26,12 @@ from holdfast.fleet.diagnosis import (
     stalled_findings,
     store_findings,
     target_findings,
+    troubled_findings,
     waiting_findings,
     worker_findings,
 )
 from holdfast.fleet.fleet import ALL_TENANTS
+from holdfast.model.fleet import RunCount
 from holdfast.records.run_filter import RunFilter
 from holdfast.redaction import without_credentials
 from holdfast.storage.file_facts import inspect_file
@@ -172,8 +174,12 @@ async def _examine_tenant(client: Client) -> list[Finding]:
         why="it is for one tenant, or its role is too low",
         fix="use a key from: holdfast key create doctor --role operator --all-tenants",
     )
-    stalled = await _examine_runs(client, tenant=None, any_alive=True)
-    return [hidden, *stalled, *waiting_findings(await _count_waiting(client))]
+    findings = [hidden, *await _examine_runs(client, tenant=None, any_alive=True)]
+    for status in ("failed", "quarantined"):
+        page = await client.list(RunFilter(status=status))
+        count = RunCount(runs=len(page.runs), capped=page.cursor is not None)
+        findings += troubled_findings(status, count, [client.tenant or "default"])
+    return [*findings, *waiting_findings(await _count_waiting(client))]
 
 
 async def _examine_fleet(holdfast: Opened) -> list[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from holdfast.model.event import Failure
 from holdfast.model.moments import utc_text
 from holdfast.model.run import HistoryEntry, Run, RunEntry, SessionQueueEntry
 from holdfast.model.spending import NO_SPENDING
-from holdfast.model.wait import BudgetWait, Wait
+from holdfast.model.wait import BudgetWait, ReviewWait, Wait
 from holdfast.records.head import ROW_WAITS_MAX
 
 __all__ = [
@@ -102,11 +103,14 @@ def session_queue_lines(entries: list[SessionQueueEntry]) -> Iterable[str]:
     return columns(rows)
 
 
-def wait_lines(waits: Sequence[Wait]) -> Iterable[str]:
-    """Return waits as lines of a table."""
+def wait_lines(run: str, waits: Sequence[Wait]) -> Iterable[str]:
+    """Return the waits of a run as lines of a table."""
     if not waits:
         return ()
-    rows = [("BRANCH", "WAITS FOR"), *((wait.branch, _wait_text(wait)) for wait in waits)]
+    rows = [("BRANCH", "WAITS FOR")]
+    for wait in waits:
+        review = wait.kind.review_id(run) if isinstance(wait.kind, ReviewWait) else ""
+        rows.append((wait.branch, _wait_text(wait) + (review and f", review {review}")))
     return columns(rows, cut=_WAIT_CUT)
 
 
@@ -132,6 +136,10 @@ def facts_of(row: Run) -> Iterator[tuple[str, str]]:
         yield "paused for", row.reason
     for wait in row.waits:
         yield "waits for", _wait_text(wait)
+        if isinstance(wait.kind, ReviewWait):
+            review = wait.kind.review_id(row.id)
+            command = f"holdfast review approve {shlex.quote(review)}"
+            yield "review", f"{review}: {command} (or show, reject)"
     if len(row.waits) >= ROW_WAITS_MAX:
         yield "", "there may be more: holdfast run waits"
     if row.due_at is not None:

@@ -102,6 +102,8 @@ async def stuck(
 ) -> None:
     """List runs that a live worker should have claimed by now, and why it has not.
 
+    Also runs that wait for a review, if no reviewer could be notified of it.
+
     They are runs of --tenant, or of all tenants with --all-tenants.
     """
     tenant = ALL_TENANTS if all_tenants else None

@@ -282,7 +282,7 @@ async def retry(
         await holdfast.run(id).retry(from_node=from_node, keep_answers=keep_answers)
         _report(f"run {id} is retried", {"id": id, "retried": True}, **given)
         if not keep_answers:
-            say("its waits for signals ask again", err=True)
+            say("waits that were answered ask again: --keep-answers keeps the answers", err=True)
 
 
 def _report(text: str, facts: dict[str, Any], *, as_json: bool, **given: Any) -> None:

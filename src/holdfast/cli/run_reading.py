@@ -129,7 +129,7 @@ async def waits(
     if as_json:
         click.echo(pretty(page.as_dict()))
         return
-    for line in wait_lines(page.waits):
+    for line in wait_lines(id, page.waits):
         click.echo(line)
     if not page.waits:
         click.echo("no waits", err=True)

@@ -18,6 +18,7 @@ import click
 from holdfast.errors import InvalidRequest
 from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.program import Program
+from holdfast.review.options import ReviewOptions
 
 __all__ = ["FORMS", "load_dict", "load_graph", "load_graphs", "load_limits"]
 
@@ -87,6 +88,22 @@ def load_limits(target: str) -> PayloadLimits:
         raise InvalidRequest(
             f"--limits must name PayloadLimits, got {target} of type {type(value).__name__!r}",
             field="limits",
+        )
+    return value
+
+
+def load_review_options(target: str) -> ReviewOptions:
+    """Import the options of reviews that a target names.
+
+    Raises:
+        click.ClickException: they cannot be found.
+        InvalidRequest: the target names something else.
+    """
+    value = _load_attribute(target, "ReviewOptions")
+    if not isinstance(value, ReviewOptions):
+        raise InvalidRequest(
+            f"--reviews must name ReviewOptions, got {target} of type {type(value).__name__!r}",
+            field="reviews",
         )
     return value
 

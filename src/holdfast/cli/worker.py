@@ -86,7 +86,11 @@ async def _run_worker(
         )
         if opened is None:
             return
-        async with opened as holdfast, deliver_webhooks(holdfast, webhook_allow):
+        async with (
+            opened as holdfast,
+            deliver_webhooks(holdfast, webhook_allow),
+            holdfast.reviews.notify(),
+        ):
             working = holdfast.worker(graphs, options=settings.options)
             if not await _start_worker(working, stop_requested):
                 return

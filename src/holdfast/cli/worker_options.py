@@ -11,7 +11,7 @@ import click
 from holdfast.cli.failures import show_errors
 from holdfast.cli.logs import LOG_FORMATS, LOG_LEVELS
 from holdfast.cli.parameters import DURATION
-from holdfast.cli.targets import load_dict
+from holdfast.cli.targets import load_dict, load_review_options
 from holdfast.engine.worker.options import WorkerOptions
 from holdfast.model.durations import duration_text
 from holdfast.model.payload_limits import PayloadLimits
@@ -66,6 +66,12 @@ _OPTIONS = (
         help="How long after the worker's death other workers take over its runs.",
     ),
     click.option(
+        "--reviews",
+        metavar="TARGET",
+        help="How reviewers are notified: a ReviewOptions (package.module:attribute).  "
+        "[default: notices are logged]",
+    ),
+    click.option(
         "--quotas", metavar="TARGET", help="The quotas of these models: a dict by the same names."
     ),
     click.option(
@@ -101,6 +107,7 @@ def worker_options(function: Callable[..., None]) -> Callable[..., None]:
         pools: Sequence[str],
         models: str | None,
         quotas: str | None,
+        reviews: str | None,
         limits: PayloadLimits | None,
         user_key: bytes | None,
         **given: Any,
@@ -117,6 +124,7 @@ def worker_options(function: Callable[..., None]) -> Callable[..., None]:
             holdfast = {
                 "models": None if models is None else load_dict(models),
                 "quotas": None if quotas is None else load_dict(quotas),
+                "reviews": None if reviews is None else load_review_options(reviews),
                 "limits": limits,
                 "user_key": user_key,
             }

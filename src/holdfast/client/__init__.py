@@ -9,6 +9,7 @@ from holdfast.client.connection import Token
 from holdfast.client.fleet import RemoteFleet
 from holdfast.client.keys import RemoteKeys
 from holdfast.client.quotas import RemoteQuotaLevels
+from holdfast.client.reviews import RemoteReviews
 from holdfast.client.run import RemoteRun
 from holdfast.client.webhooks import RemoteWebhooks
 
@@ -18,6 +19,7 @@ __all__ = [
     "RemoteFleet",
     "RemoteKeys",
     "RemoteQuotaLevels",
+    "RemoteReviews",
     "RemoteRun",
     "RemoteWebhooks",
     "Token",

@@ -24,6 +24,7 @@ from holdfast.client.fleet import RemoteFleet
 from holdfast.client.keys import RemoteKeys
 from holdfast.client.quotas import RemoteQuotaLevels
 from holdfast.client.reading import member_of, page_of, read
+from holdfast.client.reviews import RemoteReviews
 from holdfast.client.run import RemoteRun
 from holdfast.client.webhooks import RemoteWebhooks
 from holdfast.clock import Clock, Ids, SystemClock, SystemIds
@@ -113,6 +114,11 @@ class Client:
     def keys(self) -> RemoteKeys:
         """The API keys, with which callers use the server."""
         return RemoteKeys(self._connection)
+
+    @property
+    def reviews(self) -> RemoteReviews:
+        """The reviews: what runs ask people, and what people decide."""
+        return RemoteReviews(self._connection)
 
     @property
     def webhooks(self) -> RemoteWebhooks:

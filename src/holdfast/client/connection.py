@@ -110,8 +110,11 @@ class ServerConnection:
         tenant: str | None = None,
         names: Mapping[str, str] | None = None,
         wait_seconds: int = 0,
+        key: str | None = None,
     ) -> Any:
         """Call a route and return its answer, for which the server may wait so long.
+
+        ``key`` is the idempotency key of the request.
 
         Raises:
             ServerUnavailable: the server did not answer in time, or failed.
@@ -124,6 +127,8 @@ class ServerConnection:
             headers["Content-Type"] = "application/json"
         if wait_seconds:
             headers["Prefer"] = f"wait={wait_seconds}"
+        if key is not None:
+            headers["Idempotency-Key"] = key
         backoff = self.backoff()
         while True:
             request = self._http.build_request(

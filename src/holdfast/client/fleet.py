@@ -41,8 +41,9 @@ class RemoteFleet:
         """Return a page of runs that a live worker should have claimed by now.
 
         Such a run is due for longer than a lease, a poll and 30 seconds, or its owner died that
-        long ago, or workers failed to resume it repeatedly. ``tenant="*"`` looks at all tenants. A
-        page may have fewer than ``limit`` runs and a cursor: it looks at no more than 2,000 runs.
+        long ago, or workers failed to resume it repeatedly. Also runs that wait for a review, if no
+        reviewer could be notified of it. ``tenant="*"`` looks at all tenants. A page may have fewer
+        than ``limit`` runs and a cursor: it looks at no more than 2,000 runs.
 
         Raises:
             InvalidQuery: a limit that is not from 1 to 1,000, or a wrong cursor.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, cast
 
 import httpx
@@ -18,6 +19,8 @@ from holdfast.errors import (
     Unauthenticated,
 )
 from holdfast.errors.registry import error_class
+from holdfast.model.json_form import JsonForm
+from holdfast.model.review import Review, ReviewDecision
 
 __all__ = ["error_of", "json_of", "retry_after_seconds"]
 
@@ -35,6 +38,8 @@ _CLASSES: dict[int, type[HoldfastError]] = {
 }
 # Members of a problem that are not attributes of an error.
 _OF_PROBLEM = frozenset({"type", "title", "status", "detail", "instance", "code"})
+# Members that are more than text and numbers.
+_FORMS: dict[str, type[JsonForm]] = {"decision": ReviewDecision, "review": Review}
 
 
 def json_of(response: httpx.Response) -> Any:
@@ -67,10 +72,19 @@ def error_of(response: httpx.Response) -> HoldfastError:
     error = kind(message)
     for name, value in problem.items():
         if name not in _OF_PROBLEM and name in vars(error):
-            setattr(error, name, value)
+            setattr(error, name, _member(name, value))
     if isinstance(error, TooManyRequests):
         error.retry_after_seconds = retry_after_seconds(response) or error.retry_after_seconds
     return error
+
+
+def _member(name: str, value: Any) -> Any:
+    """Return a member of a problem as the error has it; None if this release cannot read it."""
+    if name in _FORMS:
+        with suppress(InvalidRequest):
+            return _FORMS[name].from_dict(value)
+        return None
+    return tuple(cast(list[Any], value)) if isinstance(value, list) else value
 
 
 def retry_after_seconds(response: httpx.Response) -> float | None:

@@ -19,6 +19,7 @@ class Route(NamedTuple):
 
 
 _RUN = "/v1/runs/{id}"
+_REVIEW = "/v1/reviews/{id}"
 
 ROUTES: dict[str, Route] = {
     # A start has an id or an idempotency key, and a signal has an id.
@@ -56,6 +57,18 @@ ROUTES: dict[str, Route] = {
     "keys_list": Route("GET", "/v1/keys"),
     "keys_create": Route("POST", "/v1/keys", repeatable=False),
     "keys_revoke": Route("DELETE", "/v1/keys/{id}"),
+    # An action on a review has an idempotency key.
+    "reviews_list": Route("GET", "/v1/reviews"),
+    "reviews_get": Route("GET", _REVIEW),
+    "reviews_approve": Route("POST", f"{_REVIEW}/approve"),
+    "reviews_reject": Route("POST", f"{_REVIEW}/reject"),
+    "reviews_withdraw": Route("POST", f"{_REVIEW}/withdraw"),
+    "reviews_claim": Route("POST", f"{_REVIEW}/claim"),
+    "reviews_release": Route("POST", f"{_REVIEW}/release"),
+    "reviews_reassign": Route("POST", f"{_REVIEW}/reassign"),
+    "reviews_comment": Route("POST", f"{_REVIEW}/comment"),
+    "reviews_edit": Route("POST", f"{_REVIEW}/edit"),
+    "reviews_link": Route("POST", f"{_REVIEW}/link"),
     "webhooks_list": Route("GET", "/v1/webhooks"),
     "webhooks_add": Route("POST", "/v1/webhooks", repeatable=False),
     "webhooks_get": Route("GET", "/v1/webhooks/{id}"),

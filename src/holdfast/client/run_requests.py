@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 from holdfast.client.connection import ServerConnection
 from holdfast.client.reading import member_of, page_of, read
-from holdfast.client.snapshots import ended_entry, snapshot_entry, started_entry
 from holdfast.client.streams import ReceivedMessage
 from holdfast.client.streams import follow as follow_run
 from holdfast.engine.journal.endings import RunOutcome, result_of
@@ -20,6 +19,7 @@ from holdfast.model.event import Failure
 from holdfast.model.json_form import JsonForm
 from holdfast.model.run import HistoryEntry, Run, TextPiece
 from holdfast.model.standing import standing
+from holdfast.records.row_events import ended_entry, snapshot_entry, started_entry
 
 __all__ = ["RunRequests"]
 
@@ -124,9 +124,10 @@ class RunRequests:
                 yield read(HistoryEntry, message.value)
             elif ephemeral and message.kind == "snapshot":
                 row = read(Run, message.value)
-                yield snapshot_entry(row, at_ms=self.connection.clock.now_ms())
+                now_ms = self.connection.clock.now_ms()
+                yield snapshot_entry(row, at_ms=now_ms, node=row.node)
                 if is_new:
-                    yield started_entry(row)
+                    yield started_entry(row, node=None)
                 is_new = False
             elif ephemeral and message.value.get("reason") == "ended":
                 yield ended_entry(read(Run, await self.call("get")))

@@ -25,6 +25,7 @@ from holdfast.server.encoding import JsonResponse
 from holdfast.server.gate import Gate
 from holdfast.server.openapi import api_description
 from holdfast.server.options import ServerOptions
+from holdfast.server.pages import PAGES
 from holdfast.server.problems import problem_of
 from holdfast.server.request_checks import check_request
 from holdfast.server.request_log import RequestLog, note_caller, note_route
@@ -103,6 +104,8 @@ class ServerApp:
             if self.services.options.webhooks:
                 # Before the worker: what the worker pauses or ends when it stops is delivered, too.
                 await stack.enter_async_context(self.services.hf.webhooks.deliver())
+            # Likewise: a mail about what it pauses leaves at once.
+            await stack.enter_async_context(self.services.hf.reviews.notify())
             if self._worker is not False:
                 options = None if self._worker is True else self._worker
                 working = self.services.hf.worker(self.services.graphs, options=options)
@@ -145,7 +148,7 @@ def _litestar(services: Services, run: Any) -> Litestar:
         check_request(connection, handler)
 
     return Litestar(
-        [*options_handlers(described_routes(HANDLERS)), *HANDLERS],
+        [*options_handlers(described_routes(HANDLERS)), *HANDLERS, *PAGES],
         dependencies={
             "requester": Provide(requester, sync_to_thread=False),
             "services": Provide(give_services, sync_to_thread=False),

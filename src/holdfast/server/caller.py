@@ -26,6 +26,8 @@ class Identity:
     role: Role
     credential: str = field(default="", repr=False)
     """The key or the token itself, to verify it again; no log or response may show it."""
+    person: str = ""
+    """Who decides reviews with these credentials: the key's name, or the token's subject."""
 
     @property
     def caller(self) -> str:

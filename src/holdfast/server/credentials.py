@@ -43,7 +43,32 @@ class Credentials:
             Unauthenticated: there are no valid credentials.
             TooManyRequests: the caller, its tenant or its address has used its rate.
         """
-        text = _credential_of(header)
+        return await self._admit(_credential_of(header), address)
+
+    async def admit_key(self, text: str, *, address: str) -> Identity:
+        """Return whom an API key stands for that a person signs in with.
+
+        Raises:
+            Unauthenticated: it is not a valid API key.
+            TooManyRequests: as `admit`.
+        """
+        text = text.strip()
+        # Not a token: a session is valid for as long as its key, and a token cannot be revoked.
+        is_key = text.startswith(_KEY_PREFIX) and len(text) <= _CREDENTIAL_CHARS_MAX
+        return await self._admit(text if is_key else _KEY_PREFIX, address)
+
+    async def admit_session(self, key: str) -> Identity:
+        """Return whom the API key of a session stands for, and count the request.
+
+        Raises:
+            Unauthenticated: the key was revoked or has expired.
+            TooManyRequests: as `admit`.
+        """
+        if not key:
+            raise Unauthenticated("sign in with an API key")
+        return self._counted(_identity_of_key(await self._keys.verify_id(key), ""))
+
+    async def _admit(self, text: str, address: str) -> Identity:
         digest = digest_of(text)
         if digest not in self._admitted:
             # An attacker must not lock out callers that share its address.
@@ -55,6 +80,9 @@ class Credentials:
             self._failures.count(address)
             raise
         remember(self._admitted, digest, None)
+        return self._counted(identity)
+
+    def _counted(self, identity: Identity) -> Identity:
         if self._callers is not None:
             self._callers.admit(identity.caller)
         if self._tenants is not None:
@@ -98,7 +126,7 @@ def _credential_of(header: str | None) -> str:
 
 
 def _identity_of_key(key: ApiKey, text: str) -> Identity:
-    return Identity(f"key:{key.id}", key.tenant, key.role, text)
+    return Identity(f"key:{key.id}", key.tenant, key.role, text, key.name)
 
 
 def _throttle(rate: Rate | None, hf: Holdfast) -> Throttle | None:

@@ -17,8 +17,8 @@ __all__ = ["Gate"]
 App: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
-# Their signed tokens are all that they need, and other systems post to the public address.
-_CALLBACKS = "/v1/callbacks/"
+# Their signed tokens are all that they need, and they are used at the public address.
+_SIGNED = ("/v1/callbacks/", "/r/")
 _LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 # A browser must not guess types, show a response as a page, or keep it.
 _SECURITY_HEADERS = (
@@ -88,7 +88,7 @@ class Gate:
                 f"a request may have at most {options.headers_max} headers with "
                 f"{options.header_bytes_max:,} bytes",
             )
-        if options.authentication or _path_of(scope).startswith(_CALLBACKS):
+        if options.authentication or _path_of(scope).startswith(_SIGNED):
             return None
         return self._problem_of_site(headers)
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from holdfast.access.key_text import parsed_key_text
 from holdfast.app import Holdfast
-from holdfast.errors import Unauthenticated
+from holdfast.errors import ItemDamaged, JournalDamaged, KeyNotFound, Unauthenticated
 from holdfast.model.api_key import ApiKey
 
 __all__ = ["KeyCache", "digest_of", "remember"]
@@ -46,24 +47,42 @@ class KeyCache:
             return self._unless_expired(known[1])
         if parsed_key_text(text) is None:  # costs less than an entry
             raise Unauthenticated("the API key is not valid")
-        refused = self._refused.get(digest)
-        if refused is not None and now - refused[0] < _SECONDS_MAX:
-            raise Unauthenticated(str(refused[1]))
-        return await self._read_once(digest, text)
+        return await self._read_once(digest, lambda: self._hf.keys.verify(text))
 
-    async def _read_once(self, digest: bytes, text: str) -> ApiKey:
+    async def verify_id(self, id: str) -> ApiKey:
+        """Return the key with this id, which a session names.
+
+        Raises:
+            Unauthenticated: the key was revoked or has expired.
+        """
+        digest, now = digest_of(f"id {id}"), self._hf.clock.monotonic()  # no key has a space
+        known = self._valid.get(digest)
+        if known is not None and now - known[0] < _SECONDS_MAX:
+            return self._unless_expired(known[1])
+        return self._unless_expired(await self._read_once(digest, lambda: self._find(id)))
+
+    async def _find(self, id: str) -> ApiKey:
+        try:
+            return await self._hf.keys.get(id)
+        except (KeyNotFound, ItemDamaged, JournalDamaged):
+            raise Unauthenticated("the API key was revoked") from None
+
+    async def _read_once(self, digest: bytes, read: Callable[[], Awaitable[ApiKey]]) -> ApiKey:
         """Read a key; requests that come meanwhile get the same result."""
+        refused = self._refused.get(digest)
+        if refused is not None and self._hf.clock.monotonic() - refused[0] < _SECONDS_MAX:
+            raise Unauthenticated(str(refused[1]))
         task = self._reading.get(digest)
         if task is None:
-            task = self._reading[digest] = asyncio.create_task(self._read(digest, text))
+            task = self._reading[digest] = asyncio.create_task(self._read(digest, read))
             task.add_done_callback(lambda _: self._reading.pop(digest, None))
         # One request that is cancelled must not cancel the others.
         return await asyncio.shield(task)
 
-    async def _read(self, digest: bytes, text: str) -> ApiKey:
+    async def _read(self, digest: bytes, read: Callable[[], Awaitable[ApiKey]]) -> ApiKey:
         began = self._hf.clock.monotonic()
         try:
-            key = await self._hf.keys.verify(text)
+            key = await read()
         except Unauthenticated as error:
             self._valid.pop(digest, None)
             remember(self._refused, digest, (began, error))

@@ -17,6 +17,7 @@ from litestar.enums import MediaType
 from litestar.params import KwargDefinition
 
 from holdfast.model.json_form import JsonForm, json_schema
+from holdfast.model.review import Review, ReviewDecision
 from holdfast.server.problems import PROBLEM_JSON, RETRY_LATER, Problem
 from holdfast.server.routing import RouteDescription
 
@@ -64,7 +65,8 @@ _TEXT = {"schema": {"type": "string"}}
 
 def api_description(routes: Iterable[RouteDescription]) -> dict[str, Any]:
     """Return the OpenAPI document of these routes."""
-    schemas: dict[str, Any] = {"Problem": _problem_schema()}
+    schemas: dict[str, Any] = {}
+    schemas["Problem"] = _problem_schema(schemas)
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         operations = paths.setdefault(_shown_path(route.path), {})
@@ -189,9 +191,12 @@ def _problem(status: int) -> dict[str, Any]:
     return described
 
 
-def _problem_schema() -> Mapping[str, Any]:
+def _problem_schema(schemas: dict[str, Any]) -> Mapping[str, Any]:
     _, components = msgspec.json.schema_components([Problem], ref_template=_REF)
-    return components["Problem"]
+    problem = components["Problem"]
+    for name, kind in (("decision", ReviewDecision), ("review", Review)):
+        problem["properties"][name] = _schema(kind, schemas)
+    return problem
 
 
 def _shown_path(path: str) -> str:

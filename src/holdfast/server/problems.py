@@ -19,6 +19,7 @@ from litestar.exceptions import (
 from holdfast.display import get_logger
 from holdfast.errors import (
     AlreadyExists,
+    AlreadyVoted,
     BudgetShared,
     BulkJobEnded,
     BulkJobNotFound,
@@ -31,10 +32,17 @@ from holdfast.errors import (
     InvalidRequest,
     KeyNotFound,
     NotAmbiguous,
+    NotAssigned,
     NotReady,
     NotRetryable,
     PayloadTooLarge,
     Refused,
+    ReviewChanged,
+    ReviewClaimed,
+    ReviewDecided,
+    ReviewLinkExpired,
+    ReviewLinkInvalid,
+    ReviewNotFound,
     RunClosing,
     RunEnded,
     RunNotFound,
@@ -50,6 +58,7 @@ from holdfast.errors import (
     Unsuccessful,
     WebhookNotFound,
 )
+from holdfast.model.json_form import JsonForm
 from holdfast.server.expectations import expectation
 from holdfast.server.routing import description_of
 
@@ -77,7 +86,11 @@ STATUSES: tuple[tuple[type[HoldfastError], int], ...] = (
     (KeyNotFound, 404),
     (CallbackInvalid, 404),
     (WebhookNotFound, 404),
+    (ReviewNotFound, 404),
+    (ReviewLinkInvalid, 404),
+    (NotAssigned, 403),
     (CallbackExpired, 410),
+    (ReviewLinkExpired, 410),
     (UnknownGraph, 404),
     (BulkJobNotFound, 404),
     (TooManyRequests, 429),
@@ -89,6 +102,10 @@ STATUSES: tuple[tuple[type[HoldfastError], int], ...] = (
     (ExpiryNotLater, 409),
     (NotAmbiguous, 409),
     (NotRetryable, 409),
+    (AlreadyVoted, 409),
+    (ReviewChanged, 409),
+    (ReviewClaimed, 409),
+    (ReviewDecided, 409),
     (RunEnded, 409),
     (ServerStopping, 503),
     (SessionBusy, 409),
@@ -111,6 +128,14 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     field: str | None = None
     """The argument that is wrong."""
     type: str = "about:blank"
+    decision: dict[str, Any] | None = None
+    """How the review was decided, by whom and when (``review_decided``): a ReviewDecision."""
+    review: dict[str, Any] | None = None
+    """The review as it is now (``review_changed``): a Review."""
+    difference: tuple[str, ...] = ()
+    """What was changed since the review was shown, for people (``review_changed``)."""
+    by: str = ""
+    """Who has claimed the review (``review_claimed``)."""
 
 
 def status_of(error: HoldfastError) -> int:
@@ -140,7 +165,21 @@ def _problem_of_ours(error: HoldfastError) -> Problem:
     if status == 500:
         _log.error("no status is known for %s: %s", type(error).__name__, error)
     field = getattr(error, "field", None)
-    return Problem(HTTPStatus(status).phrase, status, error.code, str(error), field)
+    title = HTTPStatus(status).phrase
+    return Problem(title, status, error.code, str(error), field, **_members_of(error))
+
+
+def _members_of(error: HoldfastError) -> dict[str, Any]:
+    """Return what the problem of an error tells besides its text: its attributes, as JSON."""
+    if isinstance(error, ReviewDecided):
+        return {"decision": _shown(error.decision)}
+    if isinstance(error, ReviewChanged):
+        return {"review": _shown(error.review), "difference": error.difference}
+    return {"by": error.by} if isinstance(error, ReviewClaimed) else {}
+
+
+def _shown(value: JsonForm | None) -> dict[str, Any] | None:
+    return None if value is None else value.as_dict()
 
 
 def _problem_of_request(request: Request[Any, Any, Any], error: HTTPException) -> Problem:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import MutableMapping
+from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
 from litestar.connection import ASGIConnection
 from litestar.di import NamedDependency
 from litestar.handlers import BaseRouteHandler
 
+from holdfast.access.sessions import Session
 from holdfast.app import Holdfast
 from holdfast.errors import (
     Forbidden,
@@ -28,11 +30,12 @@ from holdfast.server.metrics import ServerMetrics
 from holdfast.server.options import Rate, ServerOptions
 from holdfast.server.readiness import Readiness
 from holdfast.server.roles import includes, role_of
+from holdfast.server.session_cookie import session_text
 from holdfast.server.streams.registry import Streams
 from holdfast.server.streams.sockets import subprotocol_key
 from holdfast.server.throttling import Throttle
 
-__all__ = ["OPENED", "Connection", "Services", "ServicesOf"]
+__all__ = ["OPENED", "Connection", "Services", "ServicesOf", "address_of"]
 
 Connection = ASGIConnection[Any, Any, Any, Any]
 
@@ -42,7 +45,10 @@ OPENED = "holdfast.opened"
 """Where a request's scope has the callers for whom it counts as open: a list."""
 # A system that repeats a callback does so every few seconds at most.
 _CALLBACK_RATE = Rate(3, 30)
-_EVERYONE = Identity("anonymous", ANY_TENANT, "admin")
+# How often one address of a review may be opened or posted to.
+_REVIEW_LINK_RATE = Rate(5, 60)
+_LOCAL_PERSON = "local"
+_EVERYONE = Identity("anonymous", ANY_TENANT, "admin", person="anonymous")
 
 
 class Services:
@@ -60,6 +66,8 @@ class Services:
         self.metrics = ServerMetrics(hf, overview=hf.fleet.overview)
         self.callback_rates = Throttle(_CALLBACK_RATE, hf.clock)
         """The rates of posts to the addresses of callbacks, by the digest of the token."""
+        self.review_link_rates = Throttle(_REVIEW_LINK_RATE, hf.clock)
+        """The rates of requests to the addresses of reviews, by the digest of the token."""
         self.streams = Streams(options)
         self.readiness = Readiness(hf)
 
@@ -86,7 +94,7 @@ class Services:
         needed = role_of(handler)
         if needed == "public" or self._has_metrics_token(connection, handler):
             return
-        identity = await self._identify(connection)
+        identity = await self._identify(connection, handler)
         if not includes(identity.role, needed):
             raise Forbidden(f"this needs the role {needed}, got {identity.role}")
         tenant = self._tenant(connection, identity)
@@ -123,14 +131,42 @@ class Services:
         given = connection.headers.get("authorization", "")
         return hmac.compare_digest(given.encode(), f"Bearer {expected}".encode())
 
-    async def _identify(self, connection: Connection) -> Identity:
+    async def _identify(self, connection: Connection, handler: BaseRouteHandler) -> Identity:
+        # A cookie opens pages only: other routes need no protection from forms of other sites.
+        is_page = "page" in handler.opt
         if not self.options.authentication:
-            return _EVERYONE
-        client = connection.client
+            return await self._anyone(connection) if is_page else _EVERYONE
         header = _single_header(connection, "authorization")
+        if header is None and is_page and (session := await self._session(connection)) is not None:
+            return await self._credentials.admit_session(session.key)
         if header is None and (offered := subprotocol_key(connection)) is not None:
             header = f"Bearer {offered}"
-        return await self._credentials.admit(header, address=client.host if client else "")
+        return await self._credentials.admit(header, address=address_of(connection))
+
+    async def sign_in(self, key: str, *, address: str) -> tuple[Identity, str]:
+        """Return whom an API key stands for, and the text of a session with it.
+
+        Raises:
+            Unauthenticated: the key is not valid.
+            TooManyRequests: the address has tried too many keys that are not valid.
+        """
+        identity = await self._credentials.admit_key(key, address=address)
+        return identity, await self.hf.sessions.open(Session(identity.name.partition(":")[2], ""))
+
+    def is_behind_https(self, connection: Connection) -> bool:
+        """Return whether browsers use https, perhaps with a proxy in front of this server."""
+        public_url = self.hf.callbacks.public_url or ""
+        return connection.scope["scheme"] == "https" or public_url.startswith("https://")
+
+    async def _session(self, connection: Connection) -> Session | None:
+        text = session_text(connection, secure=self.is_behind_https(connection))
+        return None if text is None else await self.hf.sessions.read(text)
+
+    async def _anyone(self, connection: Connection) -> Identity:
+        """Return the person who uses a server without authentication, by the name they chose."""
+        session = await self._session(connection)
+        person = session.person if session is not None else ""
+        return replace(_EVERYONE, person=person or _LOCAL_PERSON)
 
     def _tenant(self, connection: Connection, identity: Identity) -> str:
         asked = _single_header(connection, _TENANT_HEADER)
@@ -139,6 +175,11 @@ class Services:
         if asked not in (None, identity.tenant):
             raise Forbidden("these credentials belong to another tenant")
         return identity.tenant
+
+
+def address_of(connection: Connection) -> str:
+    """Return the address of a caller, by which failed attempts are counted."""
+    return connection.client.host if connection.client else ""
 
 
 def _valid_tenant(asked: str) -> str:

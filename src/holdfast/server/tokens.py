@@ -84,6 +84,7 @@ class TokenVerifier:
             validated_tenant(claims[options.tenant_claim]),
             _strongest_role(claims[options.role_claim]),
             text,
+            subject,
         )
 
     def _is_addressed(self, claims: Mapping[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from holdfast.client.sync.client import Client
 from holdfast.client.sync.fleet import RemoteFleet
 from holdfast.client.sync.keys import RemoteKeys
 from holdfast.client.sync.quotas import RemoteQuotaLevels
+from holdfast.client.sync.reviews import RemoteReviews
 from holdfast.client.sync.run import RemoteRun
 from holdfast.client.sync.webhooks import RemoteWebhooks
 from holdfast.portal import BlockingStream
@@ -20,6 +21,7 @@ __all__ = [
     "RemoteFleet",
     "RemoteKeys",
     "RemoteQuotaLevels",
+    "RemoteReviews",
     "RemoteRun",
     "RemoteWebhooks",
 ]

@@ -17,6 +17,7 @@ from holdfast.client.sync.bulk_jobs import RemoteBulkJobs
 from holdfast.client.sync.fleet import RemoteFleet
 from holdfast.client.sync.keys import RemoteKeys
 from holdfast.client.sync.quotas import RemoteQuotaLevels
+from holdfast.client.sync.reviews import RemoteReviews
 from holdfast.client.sync.run import RemoteRun
 from holdfast.client.sync.webhooks import RemoteWebhooks
 from holdfast.clock import Clock, Ids
@@ -93,6 +94,11 @@ class Client:
     def keys(self) -> RemoteKeys:
         """The API keys, with which callers use the server."""
         return RemoteKeys(self._portal, self._client.keys)
+
+    @property
+    def reviews(self) -> RemoteReviews:
+        """The reviews: what runs ask people, and what people decide."""
+        return RemoteReviews(self._portal, self._client.reviews)
 
     @property
     def webhooks(self) -> RemoteWebhooks:

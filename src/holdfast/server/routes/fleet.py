@@ -66,7 +66,10 @@ async def list_stuck(
     cursor: Cursor = None,
     all_tenants: AllTenants = False,
 ) -> StalledPage:
-    """List runs that a live worker should have claimed by now."""
+    """List runs that a live worker should have claimed by now.
+
+    Also runs that wait for a review, if no reviewer could be notified of it.
+    """
     tenant = _tenant(requester, all_tenants=all_tenants)
     return await requester.hf.fleet.stuck(tenant=tenant, limit=limit, cursor=cursor)
 
