@@ -1,1 +1,1 @@
-"""Models of other services behind the Model protocol; each module needs its own extra."""
+"""Other services: models, traces and AWS Lambda; each module says which extra it needs."""

@@ -21,6 +21,7 @@ import msgspec
 from holdfast.engine.execution.node_threads import NodeThreads
 from holdfast.errors import HoldfastError, ModelRefused, ModelUnavailable
 from holdfast.integrations.converse import ANSWER_TOOL, converse_request
+from holdfast.integrations.guardrails import guardrail_config, guardrail_flags
 from holdfast.integrations.responses import (
     AnswerSize,
     limit_time,
@@ -85,6 +86,8 @@ class Bedrock:
     ``client`` is a boto3 client for ``bedrock-runtime``. Without one the model makes a client that
     does not retry, with the region and the credentials that the AWS command line would use.
     ``context_tokens`` is the maximum input of the model; as many are reserved for a PDF.
+    ``guardrail`` is a guardrail's id or ARN and its version, as in ``a1b2c3d4e5f6:1``. It assesses
+    each question and each answer; `Answer.flags` has what it flagged.
     """
 
     def __init__(
@@ -97,6 +100,7 @@ class Bedrock:
         max_tokens: int = 4096,
         context_tokens: int = 1_000_000,
         timeout: Duration = 300,
+        guardrail: str | None = None,
     ) -> None:
         """Make a model. Nothing is sent before it is asked."""
         _check_installed()
@@ -107,6 +111,7 @@ class Bedrock:
         self.max_tokens: Final = max_tokens
         self._context_tokens = context_tokens
         self._timeout_seconds = seconds_of(timeout, "timeout")
+        self._guardrail = None if guardrail is None else guardrail_config(guardrail)
         self._lock = threading.Lock()
         self._threads = NodeThreads(_CALLS_IN_FLIGHT_MAX, name="bedrock")
 
@@ -145,6 +150,8 @@ class Bedrock:
 
     async def answer(self, request: Request, emit: Emit | None) -> Answer:
         params = converse_request(request, self.name, self.max_tokens)
+        if self._guardrail is not None:
+            params["guardrailConfig"] = self._guardrail
         async with limit_time():
             if emit is None:
                 return await self._run_in_thread(lambda: self._converse(request, params))
@@ -172,6 +179,7 @@ class Bedrock:
                 draft.begin_tool_use(index, use["toolUseId"], use["name"])
                 draft.add_input(index, msgspec.json.encode(use["input"]).decode())
         draft.stop_reason, draft.usage = said["stopReason"], said["usage"]
+        draft.flags = guardrail_flags(said.get("trace"))
 
     def _converse_stream(
         self, request: Request, params: dict[str, Any], emitter: _Emitter
@@ -212,6 +220,7 @@ class Bedrock:
                 draft.stop_reason = stop["stopReason"]
             elif metadata := event.get("metadata"):
                 draft.usage = metadata["usage"]
+                draft.flags = guardrail_flags(metadata.get("trace"))
 
     async def _run_in_thread(self, call: Callable[[], T]) -> T:
         try:
@@ -279,6 +288,7 @@ class _ConverseDraft:
         """How many characters of the answer's text were emitted as they arrived."""
         self.stop_reason: str | None = None
         self.usage: Any = None
+        self.flags: tuple[str, ...] = ()
 
     def add_text(self, index: int, piece: str) -> str:
         """Add a piece of prose; return the part of it that certainly is the answer's text."""
@@ -314,6 +324,7 @@ class _ConverseDraft:
             usage=_usage(self.usage),
             stop_reason="tool_calls" if calls and stop_reason == "end" else stop_reason,
             model=model,
+            flags=self.flags,
         )
 
     def _answer_block(self) -> int | None:
