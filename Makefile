@@ -23,10 +23,8 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.core ## Run the examples (installs the core only)
-	@$(RUN) examples/demo.py $(ARGS)
-	@echo
-	@$(RUN) examples/agent.py
+demo: $(VENV)/.demo ## Serve the warranty application until Ctrl-C: the next start goes on
+	@PYTHONPATH=examples $(RUN) -m warranty.demo --data .cache/demo $(ARGS)
 
 test: $(VENV)/.dev ## Run the tests
 	$(RUN) -m pytest -n 2 --dist loadgroup $(ARGS)
@@ -70,15 +68,15 @@ clean: ## Remove everything that the other targets made
 	rm -rf $(VENV) .cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(VENV)/.core: $(VENV)/.made pyproject.toml constraints.txt
-	@echo "Installing holdfast into $(VENV)"
-	@$(INSTALL) --editable .
+$(VENV)/.demo: $(VENV)/.made pyproject.toml constraints.txt
+	@echo "Installing holdfast and what the demo needs into $(VENV)"
+	@$(INSTALL) --editable '.[demo]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.made pyproject.toml constraints.txt
 	@echo "Installing holdfast and its tools into $(VENV) (about a minute)"
 	@$(INSTALL) --editable '.[dev]'
-	@touch $(VENV)/.core $@
+	@touch $(VENV)/.demo $@
 
 # What the kernel is measured against, away from .venv. Where it cannot be installed, the benchmarks
 # still run: they say that the comparison is missing, and fail.

@@ -1,0 +1,1 @@
+"""The warranty application: documents are read, judged, reviewed by a person, and answered."""
