@@ -153,6 +153,9 @@ class Choices:
         deadline_ms = self._deadlines.get((place, event.wait.partition("/")[0]))
         if deadline_ms is None:
             return  # it never paused
+        head = self._runs.own_row(chronicle)
+        if head is not None:
+            deadline_ms = min(deadline_ms, head.expires_ms)  # what comes later no longer counts
         earlier = [
             signal
             for signal in chronicle.seen.get(epoch, set()) - chronicle.execution.taken

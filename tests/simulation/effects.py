@@ -50,7 +50,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.engine.execution.context import Child, Context
+from holdfast.engine.execution.child import Child
+from holdfast.engine.execution.context import Context
 from holdfast.errors import CallFailed, NotDone
 from holdfast.graph.tool import UNKNOWN, VOID, Tool, done, tool
 from holdfast.model.budget import Budget

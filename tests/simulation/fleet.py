@@ -25,6 +25,7 @@ from tests.simulation.process import Process
 from tests.simulation.promises import Promises
 from tests.simulation.rates import rates
 from tests.simulation.reduction import REUSE, WHOLE, Reduction
+from tests.simulation.reviewing import reviewing
 from tests.simulation.script import (
     DAY_SECONDS,
     FOLLOWER,
@@ -63,6 +64,8 @@ CROWDED = 5
 """Of so many fleets that call the world outside, processes crowd at one quota: see `rates`."""
 ESTIMATED = 5
 """Of so many fleets that call the world outside, another one has budgets that allow estimates."""
+REVIEWED = 3
+"""Of so many fleets, people decide reviews beside one: see `reviewing`."""
 SLUGGISH = 0.15
 """How many fleets that call the world outside are slow in everything that they do."""
 STUCK_SECONDS = TROUBLE_SECONDS + REST_SECONDS + TOLD_SECONDS
@@ -192,7 +195,10 @@ def fleet(
         return Outcome(world, promises, statuses, calls)
 
     outcome = simulate(scenario, seed, chosen, muted=reduction.faults)
-    if outcome.calls and isinstance(seed, int) and reduction == WHOLE and not estimating:
+    alone = isinstance(seed, int) and reduction == WHOLE and not estimating
+    if alone and plan is None and int(seed) % REVIEWED == 0:
+        outcome.promises.seen.update(reviewing(seed))
+    if outcome.calls and isinstance(seed, int) and alone:
         if seed % CROWDED == 0:
             outcome.promises.seen.update(rates(seed))
         if seed % ESTIMATED == 1:

@@ -31,7 +31,8 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, TypedDict
 
-from holdfast.engine.execution.context import Child, Context
+from holdfast.engine.execution.child import Child
+from holdfast.engine.execution.context import Context
 from holdfast.errors import StoreError, Unsuccessful, WaitTimedOut
 from holdfast.graph import END, Graph
 from holdfast.model.budget import Budget

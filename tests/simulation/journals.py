@@ -37,7 +37,7 @@ from holdfast.model.execution import Branch, Execution
 from holdfast.model.fold import folded, restored, snapshot
 from holdfast.model.signals import Signal as InboxSignal
 from holdfast.model.signals import TakeSignal, is_open_wait, resolved_wait
-from holdfast.model.wait import Wait, is_group_key
+from holdfast.model.wait import ReviewWait, Wait, is_group_key, signal_kind
 from holdfast.records.codec import unpack_events
 from holdfast.records.head import ENDED, Head
 from holdfast.records.journal import content_of, is_emptied
@@ -262,7 +262,8 @@ class Journals:
                 raise Broken(f"P1: {what}, which does not fit")
             self._check_taken(chronicle, event, epoch, what)
             self._family.taken(chronicle, event, what)
-            if chronicle.accepted[event.name, event.id] >= head.expires_ms:
+            late = chronicle.accepted[event.name, event.id] >= head.expires_ms
+            if late and not _is_review_at_expiry(event):
                 raise Broken(f"P7: {what}, which was accepted after the run had expired")
         if isinstance(event, TimerFired):
             self._check_timed_out(execution, event, head, what)
@@ -437,6 +438,16 @@ def _beside(chronicle: Chronicle, event: Event) -> int:
         return 0
     paths = [path for path, _ in chronicle.execution.runnable_strands()]
     return sum(path != event.branch for path in paths)
+
+
+def _is_review_at_expiry(event: SignalTaken) -> bool:
+    """Return whether the owner itself decided a review, at its expiry: see `decided`.
+
+    It has expired, or votes that were cast in time decide it.
+    """
+    if not isinstance(signal_kind(event.name), ReviewWait):
+        return False
+    return event.payload["status"] == "expired" or bool(event.payload.get("votes"))
 
 
 def _times_out_at_the_expiry(wait: Wait, head: Head) -> bool:

@@ -9,7 +9,7 @@ P6  nothing is stuck
 P7  expiry is exact, and frees
 
 and of runs that start others, that none is left alone (see `family`); of answers that runs share
-(see `shared`); and of text as it comes (see `streams`).
+(see `shared`); of text as it comes (see `streams`); and of reviews (see `decided`).
 
 What the kernel believes of a run is never asked: see `journals`.
 """
@@ -35,6 +35,7 @@ from holdfast.storage.item import Item
 from holdfast.storage.layout import TOKEN, Key
 from tests.simulation.choices import Choices
 from tests.simulation.chronicle import Broken, Chronicle, Chronicles
+from tests.simulation.decided import Decided, is_decision
 from tests.simulation.family import Family
 from tests.simulation.gate import Gate
 from tests.simulation.inboxes import Inboxes
@@ -93,6 +94,7 @@ class Promises:
         self.shared = Shared(world, self._runs, self.seen, skew_ms=skew_ms)
         self.once.apart = self.shared
         self.streams = Streams(world, self._runs, self.seen)
+        self.decided = Decided(world, self._runs, self.seen, skew_ms=skew_ms)
         self._journals = Journals(
             world,
             self._runs,
@@ -108,6 +110,7 @@ class Promises:
             self.streams.recorded,
             self.books.recorded,
             self.inboxes.recorded,
+            self.decided.recorded,
         ]
         world.on_applied(self._applied)
 
@@ -276,8 +279,12 @@ class Promises:
                 self.books.account(key, new)
             elif is_text(key):
                 self.streams.item(key, old, new, process)
+            elif key.sk.startswith("REVIEW#"):
+                self.decided.item(key, old, new, process)
             elif is_inbox(key.sk):
                 self._journals.inbox(key, old, new, process)
+                if is_decision(key):
+                    self.decided.put(key, new, None if new is None else self._journals.data(new))
             else:
                 self._journals.record(key, old, new, process, now_ms)
         self.books.balance()

@@ -13,6 +13,7 @@ from tests.simulation.bugs import (  # noqa: F401
     inboxes,
     kernel,
     memory,
+    reviews,
     signals,
     stores,
     strangers,

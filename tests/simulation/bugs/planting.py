@@ -13,13 +13,15 @@ from tests.simulation.faults import FaultPlan
 from tests.simulation.fleet import fleet, rough
 from tests.simulation.promises import Broken
 from tests.simulation.rates import rates
+from tests.simulation.reviewing import quarrel, reviewing
 
 __all__ = ["BUGS", "Bug", "Plant", "bug", "planted"]
 
 Plant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
-Scene: TypeAlias = Literal["fleet", "calling", "telling", "rates", "estimating"]
+Scene: TypeAlias = Literal["fleet", "calling", "telling", "rates", "estimating", "reviewing"]
 """Where it shows: in any fleet; where runs call the world outside; where they share answers, and
-texts are followed; where many crowd at one quota; where budgets allow estimates."""
+texts are followed; where many crowd at one quota; where budgets allow estimates; where people
+decide reviews."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Bug:
         try:
             if self.scene == "rates":
                 rates(seed)
+            elif self.scene == "reviewing":
+                reviewing(seed, quarrel().evolve(**self.trouble))
             elif self.scene == "estimating":
                 fleet(seed, self.plan, calling=True, telling=False, estimating=True)
             else:

@@ -174,7 +174,7 @@ def text_that_outlasts_its_run(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(text_stream, "text_write", lasting)
 
 
-@bug("telling", stream_stall=0.6)
+@bug("telling", stream_stall=1.0)
 def an_owner_that_lost_the_run_is_heard_to_its_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(text_stream._TextReader, "update_head", lambda *arguments: None)
 
