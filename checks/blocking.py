@@ -52,7 +52,8 @@ class Twin:
     opens: bool = False
     """Whether a caller makes it, and not another twin: then it has an event loop of its own."""
     methods: frozenset[str] | None = None
-    """The methods and properties that it has; None: all that are public."""
+    """The methods and properties that it has; None: all that are public, and not ``left_out``."""
+    left_out: frozenset[str] = frozenset()
     attributes: Mapping[str, str] = field(default_factory=dict[str, str])
     """Properties for attributes of the async object, with their code."""
     notes: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -137,24 +138,25 @@ def counts(self) -> Counter[str]:
             ("RemoteFleet", "fleet.py"),
             ("RemoteKeys", "keys.py"),
             ("RemoteQuotaLevels", "quotas.py"),
+            ("RemoteReviews", "reviews.py"),
             ("RemoteWebhooks", "webhooks.py"),
         )
     ),
-    Twin(
-        name="Callbacks",
-        file="callbacks.py",
-        inner="_callbacks",
-        details="",
-        # A server sets the address, and it has the async API.
-        methods=frozenset({"accept", "check", "public_url", "rotate_keys"}),
-    ),
-    Twin(
-        name="Webhooks",
-        file="webhooks.py",
-        inner="_webhooks",
-        details="",
-        # A server or a worker delivers, in its event loop.
-        methods=frozenset({"add", "deliveries", "get", "list", "remove", "test"}),
+    *(
+        Twin(
+            name=name,
+            file=f"{name.lower()}.py",
+            inner=f"_{name.lower()}",
+            details="",
+            left_out=frozenset(left_out),
+        )
+        for name, left_out in (
+            # A server sets the address, and it has the async API.
+            ("Callbacks", {"set_public_url"}),
+            # A server or a worker sends notices and delivers, in its event loop.
+            ("Reviews", {"notify"}),
+            ("Webhooks", {"deliver"}),
+        )
     ),
 )
 
@@ -280,7 +282,7 @@ def _is_property(function: Function) -> bool:
 
 
 def _is_offered(member: ast.stmt, twin: Twin) -> bool:
-    if not isinstance(member, Function):
+    if not isinstance(member, Function) or member.name in twin.left_out:
         return False
     if twin.methods is not None:
         return member.name in twin.methods or member.name in ("__aenter__", "__aexit__")

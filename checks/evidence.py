@@ -44,6 +44,7 @@ _SUBJECTS = {
     "inboxes": "inboxes",
     "kernel": "children, sessions",
     "memory": "quotas",
+    "reviews": "reviews",
     "signals": "signals",
     "stores": "outages",
     "strangers": "usage",

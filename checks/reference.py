@@ -37,6 +37,7 @@ MODULES = {
     "holdfast.integrations.offline": "Scripted models",
     "holdfast.integrations.prompt_counter": "Counting tokens",
     "holdfast.integrations.telemetry": "Traces",
+    "holdfast.integrations.aws_lambda": "Handlers for AWS Lambda",
     "holdfast.storage": "Storage",
     "holdfast.clock": "Clock",
 }

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,13 +19,14 @@ from holdfast.engine.history import ephemeral, views
 from holdfast.model.event import Event, RecordedCall, RecordedIntent
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
 PUBLIC = (
     "holdfast",
     "holdfast.client",
     "holdfast.client.sync",
     "holdfast.clock",
     "holdfast.errors",
+    "holdfast.integrations.aws_lambda",
     "holdfast.integrations.bedrock",
     "holdfast.integrations.offline",
     "holdfast.integrations.openai",
@@ -82,7 +84,7 @@ def protocols() -> list[type]:
 
 
 # Pages whose examples have a test of their own: they wait, or need files of the same page.
-TESTED_APART = ("README.md-0", "docs/tutorial.md")
+TESTED_APART = ("README.md-0", "docs/guides/crashes.md", "docs/tutorial.md")
 
 
 def examples() -> list[tuple[str, str]]:
@@ -127,10 +129,20 @@ def test_there_are_examples() -> None:
     guides = {
         f"docs/guides/{name}.md"
         for name in (
-            *("access", "api", "branches", "budgets", "callbacks", "calls", "client", "events"),
+            *(
+                "access",
+                "api",
+                "approvals",
+                "branches",
+                "budgets",
+                "callbacks",
+                "calls",
+                "client",
+                "events",
+            ),
             *("graphs", "limits", "models", "observability", "pausing", "quotas", "runs"),
             *("sessions", "storage", "streams", "testing", "types", "upgrading", "web"),
-            *("webhooks", "workers", "workflows"),
+            *("webhooks", "workers", "workflows", "approvals"),
         )
     }
     assert {"README.md", *guides} <= pages
@@ -201,34 +213,22 @@ def test_the_example_of_the_readme_goes_on_where_it_was_killed(
         assert printed.endswith("shipped\n")
 
 
-def demo(name: str, folder: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / name)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
+@pytest.mark.parametrize("number", [0, 1], ids=["document.py", "refund.py"])
+def test_a_program_of_the_guide_about_crashes_goes_on_in_its_second_start(
+    number: int, tmp_path: Path
+) -> None:
+    page = ROOT / "docs" / "guides" / "crashes.md"
+    session = re.compile(r"\$ python (\w+\.py)\nKilled\n\$ python \1\n(.*?)```", re.DOTALL)
+    name, printed = session.findall(page.read_text())[number]
+    (tmp_path / name).write_text(dict(examples())[f"{page_id(page)}-{number}"])
+    first, second = (
+        subprocess.run(
+            [sys.executable, name], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        )
+        for _ in range(2)
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_the_demo_runs(tmp_path: Path) -> None:
-    shown = demo("demo.py", tmp_path)
-    assert "killed (-9)" in shown
-    assert "took it over and ran: classify" in shown
-    assert "A third worker ran: approve" in shown
-    assert "write units" in shown
-
-
-def test_the_agent_of_the_demo_pays_nothing_twice(tmp_path: Path) -> None:
-    shown = demo("agent.py", tmp_path)
-    assert "asked the model 2 times, and was killed (-9) inside the refund" in shown
-    assert "it asked the model 1 time" in shown
-    assert "3 calls were answered from the journal" in shown
-    assert "refund#1  by its probe" in shown
-    for noted in ("questions: 3", "lookups: 1", "payments: 1"):
-        assert noted in shown
+    assert first.returncode == -signal.SIGKILL, first.stderr
+    assert second.stdout == printed, second.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)

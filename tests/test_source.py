@@ -58,8 +58,9 @@ def test_every_log_of_ours_escapes_what_it_shows() -> None:
     assert bare == []
 
 
-# Lines about a worker, a graph, a webhook, a request, a span, a file, a folder or a bucket. That of
-# a damaged item names its key, in which the tenant and the run stand.
+# Lines about a worker, a graph, a webhook, a request, a span, a file, a folder, a bucket, the loop
+# of notices, or an upload without a run. That of a damaged item names its key, in which the tenant
+# and the run stand. That of a notice names its review and the tenant, behind a level.
 LOGS_OF_NO_RUN = {
     "engine/client/wait_warnings.py": {"warn_about_waits"},
     "engine/runs/graph_items.py": {"_try_publish"},
@@ -68,7 +69,13 @@ LOGS_OF_NO_RUN = {
     "engine/worker/loop_watchdog.py": {"_log_blocked", "_log_unblocked"},
     "engine/worker/reaper.py": {"_run_turn"},
     "engine/worker/worker.py": {"_repeat"},
+    "integrations/aws_lambda/api.py": {"_run_due", "ask"},
+    "integrations/aws_lambda/due_runs.py": {"run_due_beside"},
+    "integrations/aws_lambda/s3_trigger.py": {"_carry_out_one"},
     "integrations/telemetry.py": {"emit"},
+    "review/log_notifier.py": {"send"},
+    "review/notifying.py": {"_run"},
+    "server/pages/page.py": {"_error_page"},
     "server/bulk_runner.py": {"_carry_out", "_work"},
     "server/metrics.py": {"refresh"},
     "server/problems.py": {"problem_of", "_problem_of_ours"},
@@ -103,6 +110,6 @@ def logs_that_name_no_run(tree: ast.AST) -> Iterator[str]:
 
 
 def test_every_log_line_about_a_run_names_the_run_and_its_tenant() -> None:
-    """`RunKey.log_name` is how: ``run ID of tenant TENANT``."""
+    """`RunKey.log_name` is how, and `ReviewKey.log_name`: ``run ID of tenant TENANT``."""
     found = {module: {*logs_that_name_no_run(tree)} for module, tree in MODULES.items()}
     assert {module: names for module, names in found.items() if names} == LOGS_OF_NO_RUN
