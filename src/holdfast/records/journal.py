@@ -13,7 +13,7 @@ from holdfast.records import codec
 from holdfast.records.damage import DECODE_ERRORS, damaged_item_error, typed_attribute
 from holdfast.records.head import Head, JournalExtent
 from holdfast.records.keys import inbox_key, is_record, journal_key
-from holdfast.storage import Absent, BlobRef, Delete, Key, Less, Put, Update
+from holdfast.storage import Absent, AllOf, AnyOf, BlobRef, Delete, Key, Less, Present, Put, Update
 from holdfast.storage.item import item_bytes
 from holdfast.storage.layout import TOKEN
 
@@ -22,12 +22,16 @@ __all__ = [
     "FreedForm",
     "accepted_ms_of",
     "content_of",
+    "extend_fence_ttl_write",
     "extend_signal_ttl_write",
     "extend_ttl_write",
     "extent_after_record",
     "extent_with_content",
+    "fence_of",
+    "fence_write",
     "free_item_write",
     "is_emptied",
+    "is_fence",
     "payload_bytes",
     "record_overhead_bytes",
     "record_write",
@@ -38,6 +42,8 @@ __all__ = [
 ]
 
 
+# The attribute of a fence; no signal has it.
+_FENCE = "fence"
 # Every id has this size: see `Ids`.
 _TOKEN_BYTES = 36
 _CACHED_OVERHEADS = 1_024
@@ -156,10 +162,12 @@ def signal_write(
     plain_bytes: int,
     accepted_ms: int,
     token: str,
+    fences_below: int = 0,
 ) -> Put:
     """Return the write that puts a signal into the inbox, unless its id is there.
 
-    ``plain_bytes`` is the size of the payload before compression.
+    ``plain_bytes`` is the size of the payload before compression. The signal replaces a fence with
+    a position less than ``fences_below``; see `fence_write`.
     """
     key = inbox_key(head.key, head.generation, name, id)
     item: dict[str, Any] = {
@@ -171,7 +179,47 @@ def signal_write(
     item |= content.as_item()
     if content.blob is not None:
         item["plain"] = plain_bytes  # packed data in the item has its size
-    return Put(item, Absent("PK"), token)
+    if not fences_below:
+        return Put(item, Absent("PK"), token)
+    return Put(item, AnyOf((Absent("PK"), Less(_FENCE, fences_below))), token)
+
+
+def fence_write(key: Key, position: int, *, ttl: int, token: str) -> Update:
+    """Return the write of a fence in the place of a signal, unless it or a later fence is there.
+
+    A fence is no signal: it says what a sender must have read to put the signal there.
+    """
+    return Update(
+        key=key,
+        set={_FENCE: position},
+        # A process that does not know of an extension must not set it back.
+        set_if_absent={"ttl": ttl},
+        condition=AnyOf((Absent("PK"), Less(_FENCE, position))),
+        token=token,
+    )
+
+
+def extend_fence_ttl_write(item: Mapping[str, Any], ttl: int) -> Update:
+    """Return the write that extends the ttl of a fence. It fails if a signal has replaced it."""
+    return Update(
+        key=Key(item["PK"], item["SK"]),
+        set={"ttl": ttl},
+        condition=AllOf((Present(_FENCE), Less("ttl", ttl))),
+    )
+
+
+def is_fence(item: Mapping[str, Any]) -> bool:
+    """Return whether an item of an inbox is a fence, and no signal."""
+    return _FENCE in item
+
+
+def fence_of(item: Mapping[str, Any]) -> int:
+    """Return the position of a fence.
+
+    Raises:
+        JournalDamaged: it is damaged.
+    """
+    return _number_in(item, _FENCE)
 
 
 def signal_name_and_id(item: Mapping[str, Any]) -> tuple[str, str]:

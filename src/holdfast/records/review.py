@@ -10,8 +10,10 @@ sort key                                       item
 ============================================== =================================================
 
 The decision is a signal in the inbox of the run, with the fixed id ``decision``: approve, reject,
-expire and withdraw compete for one conditional Put. The entry only follows: it is a projection of
-the decision and of the actions, and is written after them.
+expire and withdraw compete for one conditional Put. An edit or a reassignment writes a fence there,
+with its position in the trail: an approval or a rejection replaces only a fence whose action it has
+read. The entry only follows: it is a projection of the decision and of the actions, and is written
+after them.
 """
 
 from __future__ import annotations
@@ -24,11 +26,12 @@ import msgspec
 
 from holdfast.model.people import EVERYONE
 from holdfast.model.review import ReviewEntry, ReviewStatus
+from holdfast.model.wait import ReviewWait
 from holdfast.records.codec import compress, encode, unpack_value
 from holdfast.records.damage import DECODE_ERRORS, damaged_item_error
 from holdfast.records.head import Head
 from holdfast.records.index_keys import list_partition, shard_of
-from holdfast.records.keys import RunKey, parsed_int
+from holdfast.records.keys import RunKey, inbox_key, parsed_int
 from holdfast.records.times import utc_datetime
 from holdfast.storage import Absent, Equals, Key, Less, Prefix, Put, Update
 from holdfast.storage.layout import TOKEN
@@ -36,6 +39,7 @@ from holdfast.storage.layout import TOKEN
 __all__ = [
     "DECISION_ID",
     "EVERYONE",
+    "EVERY_FENCE",
     "QUESTION_CHARS_SHOWN",
     "UNDELIVERED_NOTICES",
     "NoticeKind",
@@ -59,11 +63,14 @@ __all__ = [
     "review_ttl",
     "review_write",
     "run_reviews_range",
+    "run_ttl_of",
     "stored_review_of",
 ]
 
 DECISION_ID = "decision"
 """The id of the signal that decides a review."""
+EVERY_FENCE = 1_000_000
+"""More than the position of any action: a decision replaces all fences below this one."""
 UNDELIVERED_NOTICES = "NOTICES#UNDELIVERED"
 """The partition, in ``GSI1``, of reviews of which no reviewer could be notified."""
 _NOTICE_SHARDS = 2
@@ -103,6 +110,11 @@ class ReviewKey(msgspec.Struct, frozen=True):
         """The key of what was shown."""
         return Key(self.run.pk, f"{self._sk}#SHOWN")
 
+    @property
+    def decision(self) -> Key:
+        """The key of the signal that decides it, or of a fence."""
+        return inbox_key(self.run, self.generation, ReviewWait(self.name).signal, DECISION_ID)
+
     def action(self, position: int) -> Key:
         """Return the key of an action of the trail."""
         return Key(self.run.pk, f"{self._sk}#A#{position:06d}")
@@ -125,6 +137,11 @@ class ReviewKey(msgspec.Struct, frozen=True):
 def review_ttl(run_ttl: int) -> int:
     """Return the ttl of the items of a review: they outlive its run, so that lists show them."""
     return run_ttl + _KEPT_SECONDS
+
+
+def run_ttl_of(review_ttl: int) -> int:
+    """Return the ttl of a run from that of its reviews."""
+    return review_ttl - _KEPT_SECONDS
 
 
 def review_name(generation: str, visit_path: str, subject: str) -> str:

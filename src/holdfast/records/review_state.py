@@ -23,6 +23,7 @@ __all__ = [
     "folded_review",
     "followed_entry",
     "is_same_person",
+    "last_change",
     "shown_decision",
     "trail_decision",
     "votes_decision",
@@ -84,6 +85,12 @@ def _after(state: ReviewState, action: StoredAction) -> ReviewState:
             return msgspec.structs.replace(state, values=data["values"], round=state.round + 1)
         case "commented" | "notified" | "decided":
             return state
+
+
+def last_change(actions: Sequence[StoredAction]) -> int | None:
+    """Return the position of the last action that changed what pages show; None if none did."""
+    changes = [action.position for action in actions if action.kind in ("edited", "reassigned")]
+    return max(changes, default=None)
 
 
 # --- votes ----------------------------------------------------------------------------------------

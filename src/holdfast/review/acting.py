@@ -7,7 +7,12 @@ from typing import Any
 
 from holdfast.engine.runs.review_arguments import validated_form_values
 from holdfast.engine.runs.review_outcomes import find_decision
-from holdfast.engine.runs.reviewing import LoadedReview, append_action, follow_trail
+from holdfast.engine.runs.reviewing import (
+    LoadedReview,
+    append_action,
+    fence_decisions,
+    follow_trail,
+)
 from holdfast.errors import InvalidRequest, NotAssigned, ReviewChanged, ReviewClaimed
 from holdfast.model.review import ActionKind, Review
 from holdfast.records.codec import canonical_hash
@@ -55,7 +60,7 @@ async def act(store: ReviewStore, id: str, tenant: str, *, by: str | None, plan:
             return store.shown(found)
         loaded = await _append(store, found.loaded, planned, by=by)
         if loaded is None:
-            continue  # another action came first
+            continue  # another action came first, or a decision
         decision: Mapping[str, Any] | None = None
         if planned[0] == "reassigned" and loaded.votes:  # too few may be left to approve it
             loaded, decision = await find_decision(store.kernel, store.workers, found.head, loaded)
@@ -69,7 +74,7 @@ async def _append(
     *,
     by: str | None,
 ) -> LoadedReview | None:
-    """Append an action; None if another one came first."""
+    """Append an action; None if another one came first, or a decision before an edit or the like."""
     if loaded.next_position >= _ACTIONS_MAX:
         raise InvalidRequest(
             f"review {loaded.key.id!r} has {_ACTIONS_MAX:,} actions, and takes no more: decide it"
@@ -82,7 +87,11 @@ async def _append(
             field="values",
         )
     appended = await append_action(store.kernel, loaded, kind, by=by, data=data or None)
-    return None if appended is None else await follow_trail(store.kernel, appended)
+    if appended is None:
+        return None
+    if kind in ("edited", "reassigned") and not await fence_decisions(store.kernel, appended):
+        return None
+    return await follow_trail(store.kernel, appended)
 
 
 # --- who may act ----------------------------------------------------------------------------------

@@ -7,9 +7,15 @@ from typing import Any
 
 import msgspec
 
+from holdfast.engine.runs.inbox import SignalFenced
 from holdfast.engine.runs.review_arguments import validated_form_values
 from holdfast.engine.runs.review_outcomes import decide_review, is_same_decision
-from holdfast.engine.runs.reviewing import LoadedReview, load_review, review_expiry_ms
+from holdfast.engine.runs.reviewing import (
+    LoadedReview,
+    load_fenced_review,
+    load_review,
+    review_expiry_ms,
+)
 from holdfast.errors import (
     AlreadyVoted,
     ConditionFailed,
@@ -59,7 +65,23 @@ async def decide(store: ReviewStore, request: DecisionRequest) -> Review:
     Raises:
         ReviewNotFound, ReviewDecided, ReviewChanged, NotAssigned, ReviewClaimed, AlreadyVoted
     """
-    found, status = await store.find(request.id, request.tenant), request.status
+    found = await store.find(request.id, request.tenant)
+    while True:
+        try:
+            return await _decide_found(store, found, request)
+        except SignalFenced:
+            # It was changed since it was read. Is this still what the person decides on?
+            await load_fenced_review(store.kernel, found.loaded)
+            found = await store.find(request.id, request.tenant)
+
+
+async def _decide_found(store: ReviewStore, found: OpenReview, request: DecisionRequest) -> Review:
+    """Decide a review as it was read, or vote on it.
+
+    Raises:
+        SignalFenced: it was changed since.
+    """
+    status = request.status
     if _is_repeated(found.decision, status, request.by, request.key) or _has_voted(found, request):
         return store.shown(found)
     found.check_pending()
@@ -207,7 +229,25 @@ async def _vote(store: ReviewStore, found: OpenReview, request: DecisionRequest)
     if vote.at_ms < expires_ms:
         vote = await _put_vote(store, loaded, vote)
     current = await load_review(kernel, loaded.key) or loaded
-    found = OpenReview(found.head, current, current.settled)
+    while True:
+        found = OpenReview(found.head, current, current.settled)
+        try:
+            return await _count_votes(store, found, vote, request)
+        except SignalFenced:
+            current = await load_fenced_review(kernel, current)
+
+
+async def _count_votes(
+    store: ReviewStore, found: OpenReview, vote: StoredVote, request: DecisionRequest
+) -> Review:
+    """Decide a review that was read after a vote, if its votes decide it.
+
+    Raises:
+        ReviewDecided: it was decided without the vote.
+        ReviewChanged: an edit has voided the vote.
+        SignalFenced: it was changed since it was read.
+    """
+    current, expires_ms = found.loaded, review_expiry_ms(found.head, found.loaded.stored)
     if vote.at_ms >= expires_ms or found.decision is not None:
         current_review = await store.find(request.id, request.tenant)
         if _counts(vote, current_review.decision):

@@ -8,7 +8,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from holdfast.display import get_logger
-from holdfast.engine.runs.reviewing import LoadedReview, append_action, follow_trail, load_review
+from holdfast.engine.runs.reviewing import (
+    LoadedReview,
+    append_action,
+    fence_decisions,
+    follow_trail,
+    load_review,
+)
 from holdfast.errors import InvalidRequest
 from holdfast.model.people import validated_people
 from holdfast.model.review import ReviewEntry
@@ -101,20 +107,19 @@ async def delegate_review(
 
     None if there is no such review, or it is decided.
     """
-    while True:
-        loaded = await _load_pending(store, key)
-        if loaded is None or delegate is None:
-            return loaded
+
+    async def plan(loaded: LoadedReview) -> dict[str, Any] | None:
+        if delegate is None:
+            return None
         assignees = loaded.state.assignees
         now_ms = store.kernel.clock.now_ms()
         stand_ins = await delegates_of(delegate, assignees, review=loaded.stored, now_ms=now_ms)
         people = replaced_people(assignees, stand_ins)
         if people == assignees or len(people) < loaded.content.quorum:
-            return loaded
-        data = {"from": list(assignees), "to": list(people), "reason": DELEGATED}
-        changed = await _reassign(store, loaded, data)
-        if changed is not None:
-            return changed
+            return None
+        return {"from": list(assignees), "to": list(people), "reason": DELEGATED}
+
+    return await _reassign(store, key, plan)
 
 
 async def escalate_review(
@@ -124,19 +129,16 @@ async def escalate_review(
 
     None if there is no such review, or it is decided. One that everybody may decide stays so.
     """
-    while True:
-        loaded = await _load_pending(store, key)
-        if loaded is None:
-            return None
+
+    async def plan(loaded: LoadedReview) -> dict[str, Any] | None:
         assignees = loaded.state.assignees
         known = {name.casefold() for name in assignees}
         added = [name for name in people if name.casefold() not in known]
         if not assignees or not added:
-            return loaded
-        data = {"from": list(assignees), "to": [*assignees, *added], "reason": ESCALATED}
-        changed = await _reassign(store, loaded, data)
-        if changed is not None:
-            return changed
+            return None
+        return {"from": list(assignees), "to": [*assignees, *added], "reason": ESCALATED}
+
+    return await _reassign(store, key, plan)
 
 
 def replaced_people(
@@ -147,13 +149,21 @@ def replaced_people(
     return tuple({name.casefold(): name for name in reversed(named)}.values())[::-1]
 
 
-async def _load_pending(store: ReviewStore, key: ReviewKey) -> LoadedReview | None:
-    loaded = await load_review(store.kernel, key)
-    return None if loaded is None or loaded.settled is not None else loaded
-
-
 async def _reassign(
-    store: ReviewStore, loaded: LoadedReview, data: Mapping[str, Any]
+    store: ReviewStore,
+    key: ReviewKey,
+    plan: Callable[[LoadedReview], Awaitable[Mapping[str, Any] | None]],
 ) -> LoadedReview | None:
-    changed = await append_action(store.kernel, loaded, "reassigned", by=None, data=data)
-    return None if changed is None else await follow_trail(store.kernel, changed)
+    """Reassign a review as planned, if anything is; return it, or None if it is decided."""
+    kernel, changed = store.kernel, None
+    while changed is None:  # until no other action comes first
+        loaded = await load_review(kernel, key)
+        if loaded is None or loaded.settled is not None:
+            return None
+        data = await plan(loaded)
+        if data is None:
+            return loaded
+        changed = await append_action(kernel, loaded, "reassigned", by=None, data=data)
+    if not await fence_decisions(kernel, changed):
+        return None
+    return await follow_trail(kernel, changed)

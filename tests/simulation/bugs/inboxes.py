@@ -17,7 +17,7 @@ _CROWDS = {"crowds": 1.0}
 
 @bug(**_CROWDS)
 def an_inbox_without_a_bound(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(signalling, "_inbox_overflow", lambda *args: None)
+    patch.setattr(signalling, "inbox_overflow", lambda *args: None)
 
 
 @bug(**_CROWDS)
@@ -90,9 +90,8 @@ def a_signal_that_lies_in_a_full_inbox_is_refused(patch: pytest.MonkeyPatch) -> 
 
     async def hasty(kernel: Any, head: Any, signal: Any) -> Any:
         if signalling.is_caller_signal(signal.name):
-            full = signalling._inbox_overflow(
-                kernel.limits, head, await signalling._pack_payload(kernel, signal)
-            )
+            packed = await signalling._pack_payload(kernel, signal)
+            full = signalling.inbox_overflow(kernel.limits, head, packed.plain_bytes)
             if full is not None:
                 raise full
         return await accept(kernel, head, signal)

@@ -59,8 +59,10 @@ def a_decision_whose_own_time_is_not_looked_at(patch: pytest.MonkeyPatch) -> Non
 def an_expiry_that_does_not_compete(patch: pytest.MonkeyPatch) -> None:
     """The owner of a run takes what it would have written, whatever stands there."""
 
-    async def deaf(kernel: Kernel, head: Head, key: ReviewKey, payload: Any) -> Signal:
-        stands = await put(kernel, head, key, payload)
+    async def deaf(
+        kernel: Kernel, head: Head, key: ReviewKey, payload: Any, **options: Any
+    ) -> Signal:
+        stands = await put(kernel, head, key, payload, **options)
         packed = await reviewing.pack_payload(kernel, payload, bytes_max=10**6)
         content = await reviewing.spill_if_large(kernel, head, packed.data, "deaf")
         return msgspec.structs.replace(stands, body=content)

@@ -9,8 +9,14 @@ import msgspec
 
 from holdfast.engine.execution.visit import Visit
 from holdfast.engine.execution.visit_waits import VisitWaits
+from holdfast.engine.runs.inbox import SignalFenced
 from holdfast.engine.runs.review_arguments import SHOWN_BYTES_MAX, validated_question
-from holdfast.engine.runs.reviewing import load_review, put_decision, settle_review
+from holdfast.engine.runs.reviewing import (
+    load_fenced_review,
+    load_review,
+    put_decision,
+    settle_review,
+)
 from holdfast.errors import ConditionFailed, InvalidRequest, InvalidResult
 from holdfast.graph.mismatch import Mismatch, TooLarge
 from holdfast.graph.signal_types import SignalType, signal_type_of
@@ -23,6 +29,7 @@ from holdfast.model.review_times import check_review_times
 from holdfast.model.signals import Signal
 from holdfast.model.wait import ReviewWait, Wait
 from holdfast.records.review import (
+    EVERY_FENCE,
     QUESTION_CHARS_SHOWN,
     PendingNotice,
     ReviewContent,
@@ -205,13 +212,18 @@ async def _expire(visit: Visit, key: ReviewKey, wait: Wait) -> Signal:
     A reviewer may have died after the vote that decided it: votes in time count first.
     """
     claimed = visit.claimed
-    expires_ms = wait.deadline_by(claimed.head.expires_ms)
-    loaded = await load_review(claimed.kernel, key)
-    decision = None if loaded is None else loaded.votes_decision(expires_ms)
-    if decision is None:
-        now_ms = visit.now_ms()
-        decision = {"status": "expired", "at_ms": min(expires_ms or now_ms, now_ms)}
-    return await put_decision(claimed.kernel, claimed.head, key, decision)
+    head, kernel = claimed.head, claimed.kernel
+    expires_ms = wait.deadline_by(head.expires_ms)
+    loaded = await load_review(kernel, key)
+    while loaded is not None and (counted := loaded.votes_decision(expires_ms)) is not None:
+        read = loaded.next_position
+        try:
+            return await put_decision(kernel, head, key, counted, fences_below=read)
+        except SignalFenced:  # an edit voids the votes, or others may vote
+            loaded = await load_fenced_review(kernel, loaded)
+    now_ms = visit.now_ms()
+    expired = {"status": "expired", "at_ms": min(expires_ms or now_ms, now_ms)}
+    return await put_decision(kernel, head, key, expired, fences_below=EVERY_FENCE)
 
 
 async def _create(

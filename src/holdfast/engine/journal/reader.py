@@ -24,6 +24,7 @@ from holdfast.records.journal import (
     content_of,
     extent_after_record,
     extent_with_content,
+    is_fence,
     payload_bytes,
     signal_name_and_id,
     stamp_of,
@@ -251,6 +252,8 @@ def _untaken_signals(
     head: Head, item: dict[str, Any], taken: Collection[tuple[str, str]]
 ) -> tuple[Signal, ...]:
     """Return the signal of an item, unless it was taken, or came after the run expired."""
+    if is_fence(item):
+        return ()
     name, id = signal_name_and_id(item)
     accepted_ms = accepted_ms_of(item)
     if accepted_ms >= head.expires_ms or (name, id) in taken:

@@ -4,6 +4,10 @@ A decision is written in three steps: the signal in the inbox of the run, which 
 the run; then the trail and the entry, which follow. So a decision that the trail records was told
 to its run, and one that only the inbox has may have to be told again. A run that has ended takes no
 decision any more: then the trail alone says what became of its reviews.
+
+An edit or a reassignment is written in two steps: the action in the trail, then the fence in the
+place of the decision. So an approval or a rejection counts only if its decider has read all changes
+that were acknowledged. A reader completes what a process that died left undone of a change, too.
 """
 
 from __future__ import annotations
@@ -13,11 +17,14 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.engine.kernel.kernel import Kernel
+from holdfast.engine.runs.inbox import SignalFenced
 from holdfast.engine.runs.local_workers import LocalWorkers
 from holdfast.engine.runs.reviewing import (
     DECISION_BYTES_MAX,
     LoadedReview,
+    fence_decisions,
     is_awaited,
+    load_fenced_review,
     load_review,
     read_decision,
     review_expiry_ms,
@@ -29,7 +36,7 @@ from holdfast.errors import RunClosing, RunEnded, RunNotFound
 from holdfast.model.run import SignalReceipt
 from holdfast.model.wait import ReviewWait
 from holdfast.records.head import ENDED, OPEN, TROUBLED, Head
-from holdfast.records.review import DECISION_ID
+from holdfast.records.review import DECISION_ID, EVERY_FENCE
 
 __all__ = ["decide_review", "find_decision", "is_same_decision"]
 
@@ -53,11 +60,17 @@ async def decide_review(
         RunEnded: the run has ended or expired, or ``deadline_ms`` has passed; nothing was written.
         RunClosing: the run has expired, and still executes.
         RunNotFound: the run is gone.
+        SignalFenced: the review was changed since it was loaded; nothing was written. What is
+            withdrawn or expired is so in any case.
     """
-    receipt = await _send(kernel, workers, loaded, decision, deadline_ms=deadline_ms)
+    is_about_page = decision["status"] in ("approved", "rejected")
+    fences_below = loaded.next_position if is_about_page else EVERY_FENCE
+    receipt = await _send(
+        kernel, workers, loaded, decision, deadline_ms=deadline_ms, fences_below=fences_below
+    )
     stands = decision
     if receipt.repeated:
-        stands = await read_decision(kernel, loaded.key) or decision
+        stands = (await read_decision(kernel, loaded.key)).decision or decision
     settled = await settle_review(kernel, loaded.key, stands, loaded=loaded) or loaded
     first = not receipt.repeated and is_same_decision(settled.settled or stands, decision)
     return settled, first
@@ -76,6 +89,7 @@ async def _send(
     decision: Mapping[str, Any],
     *,
     deadline_ms: int | None = None,
+    fences_below: int = EVERY_FENCE,
 ) -> SignalReceipt:
     key = loaded.key
     return await send_signal(
@@ -89,6 +103,7 @@ async def _send(
         first_counts=True,
         bytes_max=DECISION_BYTES_MAX,
         deadline_ms=deadline_ms,
+        fences_below=fences_below,
     )
 
 
@@ -98,13 +113,26 @@ async def find_decision(
     """Return a review, and how it was decided; None while it is pending.
 
     What an earlier process left undone is done: a decision wakes its run, votes that decide become
-    the decision, and a review that its run no longer awaits is withdrawn.
+    the decision, a change gets its fence, and a review that its run no longer awaits is withdrawn.
     """
+    while True:
+        try:
+            return await _find_decision(kernel, workers, head, loaded)
+        except SignalFenced:  # votes were counted, and the review was changed meanwhile
+            loaded = await load_fenced_review(kernel, loaded)
+
+
+async def _find_decision(
+    kernel: Kernel, workers: LocalWorkers, head: Head, loaded: LoadedReview
+) -> tuple[LoadedReview, Mapping[str, Any] | None]:
     if loaded.settled is not None:
         return loaded, loaded.settled
     if head.status in ENDED and head.status not in TROUBLED:
         return await _settle(kernel, loaded, _ended_decision(head, loaded))
-    if (stands := await read_decision(kernel, loaded.key)) is not None:
+    place = await read_decision(kernel, loaded.key)
+    if place.is_open_to(loaded) and not await fence_decisions(kernel, loaded):
+        place = await read_decision(kernel, loaded.key)
+    if (stands := place.decision) is not None:
         if head.status in OPEN:
             with suppress(*_NOT_OPEN):
                 await _send(kernel, workers, loaded, stands)
@@ -149,7 +177,7 @@ async def _find_after_expiry(
     Nothing is written: a caller may still extend the run. The process may have stalled after it
     read the row and the review, so it looks again whether either has changed.
     """
-    stands = await read_decision(kernel, loaded.key)
+    stands = (await read_decision(kernel, loaded.key)).decision
     with suppress(RunNotFound):
         current = await read_row(kernel, head.key)
         if stands is not None or (current.status, current.expires_ms) != (

@@ -15,6 +15,7 @@ from holdfast.engine.journal.payloads import (
     unpack_payload,
 )
 from holdfast.engine.kernel.kernel import Kernel
+from holdfast.engine.runs.inbox import SignalFenced
 from holdfast.errors import BlobNotFound, ConditionFailed, JournalDamaged
 from holdfast.model.review import ActionKind
 from holdfast.model.signals import Signal
@@ -24,11 +25,13 @@ from holdfast.records.head import OPEN, ROW_WAITS_MAX, Head
 from holdfast.records.journal import (
     accepted_ms_of,
     content_of,
+    fence_of,
+    fence_write,
+    is_fence,
     payload_bytes,
     signal_write,
     stamp_of,
 )
-from holdfast.records.keys import inbox_key
 from holdfast.records.review import (
     DECISION_ID,
     ReviewContent,
@@ -36,6 +39,7 @@ from holdfast.records.review import (
     StoredReview,
     content_of_review,
     review_write,
+    run_ttl_of,
     stored_review_of,
 )
 from holdfast.records.review_state import (
@@ -43,6 +47,7 @@ from holdfast.records.review_state import (
     decided_action,
     folded_review,
     followed_entry,
+    last_change,
     trail_decision,
     votes_decision,
 )
@@ -60,10 +65,13 @@ from holdfast.records.review_trail import (
 
 __all__ = [
     "DECISION_BYTES_MAX",
+    "DecisionPlace",
     "LoadedReview",
     "append_action",
+    "fence_decisions",
     "follow_trail",
     "is_awaited",
+    "load_fenced_review",
     "load_review",
     "put_decision",
     "read_decision",
@@ -188,25 +196,82 @@ def review_expiry_ms(head: Head, stored: StoredReview) -> int:
 # --- the decision ---------------------------------------------------------------------------------
 
 
-async def read_decision(kernel: Kernel, key: ReviewKey) -> dict[str, Any] | None:
-    """Return the decision of a review from the inbox of its run; None if there is none."""
-    place = inbox_key(key.run, key.generation, ReviewWait(key.name).signal, DECISION_ID)
-    item = await kernel.inboxes.get(place)
+class DecisionPlace(msgspec.Struct, frozen=True):
+    """What the inbox of a run has in the place of a decision: the decision, a fence, or nothing."""
+
+    decision: dict[str, Any] | None = None
+    fence: int = -1
+    """The position of the fence; -1 if there is none."""
+
+    def is_open_to(self, loaded: LoadedReview) -> bool:
+        """Return whether processes may decide that have not read the last change of a review.
+
+        The process that changed it may have died before it wrote the fence.
+        """
+        change = last_change(loaded.actions)
+        return self.decision is None and change is not None and self.fence < change
+
+
+async def read_decision(kernel: Kernel, key: ReviewKey) -> DecisionPlace:
+    """Return the decision of a review from the inbox of its run, or the fence there."""
+    item = await kernel.inboxes.get(key.decision)
     if item is None:
-        return None
+        return DecisionPlace()
+    if is_fence(item):
+        return DecisionPlace(fence=fence_of(item))
     try:
         (data,) = await load_payloads(kernel, [content_of(item)])
     except BlobNotFound:  # the run was freed meanwhile
-        return None
-    return await unpack_payload(kernel, data, unpack_value)
+        return DecisionPlace()
+    return DecisionPlace(await unpack_payload(kernel, data, unpack_value))
+
+
+async def fence_decisions(kernel: Kernel, loaded: LoadedReview) -> bool:
+    """Keep processes that have not read the last change of a review from deciding it.
+
+    A change (an edit or a reassignment) is acknowledged after this. Return False if a decision
+    stands: then it came before the change.
+    """
+    position = last_change(loaded.actions)
+    if position is None:
+        return True
+    ttl = run_ttl_of(loaded.item["ttl"])
+    write = fence_write(loaded.key.decision, position, ttl=ttl, token=kernel.ids.new())
+    try:
+        await kernel.resolve_write(kernel.inboxes, write)
+    except ConditionFailed as failed:
+        return is_fence(failed.item or {})  # that of a later change, or of a reader of this one
+    return True
+
+
+async def load_fenced_review(kernel: Kernel, loaded: LoadedReview) -> LoadedReview:
+    """Return a review again, after a fence said that ``loaded`` lacks its last change.
+
+    Raises:
+        JournalDamaged: its trail lacks the change, too.
+    """
+    current = await load_review(kernel, loaded.key)
+    if current is None or current.next_position <= loaded.next_position:
+        raise JournalDamaged(
+            f"the trail of review {loaded.key.id!r} lacks its last actions: withdraw the review"
+        )
+    return current
 
 
 async def put_decision(
-    kernel: Kernel, head: Head, key: ReviewKey, payload: Mapping[str, Any]
+    kernel: Kernel,
+    head: Head,
+    key: ReviewKey,
+    payload: Mapping[str, Any],
+    *,
+    fences_below: int,
 ) -> Signal:
     """Put a decision into the inbox of a run, and wake nothing; return what stands there.
 
     The first decision counts: if there is one, it is returned.
+
+    Raises:
+        SignalFenced: the review was changed at ``fences_below``, or later; nothing was written.
     """
     name = ReviewWait(key.name).signal
     packed = await pack_payload(kernel, payload, bytes_max=DECISION_BYTES_MAX)
@@ -219,12 +284,15 @@ async def put_decision(
         plain_bytes=packed.plain_bytes,
         accepted_ms=kernel.clock.now_ms(),
         token=kernel.ids.new(),
+        fences_below=fences_below,
     )
     try:
         item: Mapping[str, Any] = await kernel.resolve_write(kernel.inboxes, put)
     except ConditionFailed as failed:
         item = failed.item or {}
         await delete_orphaned_blob(kernel.blobs, content)
+        if is_fence(item):
+            raise SignalFenced from None
     return Signal(
         name,
         DECISION_ID,

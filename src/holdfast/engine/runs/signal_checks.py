@@ -1,4 +1,4 @@
-"""Checks a signal where it is sent: its name and its payload, by what is known of the graph."""
+"""Checks a signal where it is sent: its name, its payload and the room in the inbox."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import msgspec
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.kernel.known_graphs import KnownGraph
 from holdfast.engine.runs.graph_items import read_graph
-from holdfast.errors import SignalMisfit, UnknownSignal
+from holdfast.errors import InboxFull, SignalMisfit, UnknownSignal
 from holdfast.graph.signal_types import SignalType
+from holdfast.model.payload_limits import PayloadLimits
 from holdfast.records.head import ROW_WAITS_MAX, Head
 
-__all__ = ["find_misfit", "may_set_aside"]
+__all__ = ["find_misfit", "inbox_overflow", "may_set_aside"]
 
 # How old the item of a graph may be that accepts a signal. Only a new item refuses one.
 _AGE_SECONDS_MAX = 60.0
@@ -53,6 +54,30 @@ async def may_set_aside(kernel: Kernel, head: Head, name: str) -> bool:
     if not known.types_of(name) and age > _ABSENT_SECONDS_MAX:
         await read_graph(kernel, known)
     return bool(known.types_of(name))
+
+
+def inbox_overflow(limits: PayloadLimits, head: Head, size: int) -> InboxFull | None:
+    """Return the error if a run's inbox has no room for a payload of this size, else None."""
+    run, inbox = head.key.id, head.inbox
+    items = inbox.items + 1
+    if items > limits.inbox_items_max:
+        limit = limits.inbox_items_max
+        return InboxFull(
+            f"{inbox.items:,} signals wait in the inbox of run {run!r}, and inbox_items_max "
+            f"is {limit:,}; send this one again later",
+            size=items,
+            limit=limit,
+        )
+    total = inbox.bytes + size
+    if total > limits.inbox_bytes_max:
+        limit = limits.inbox_bytes_max
+        return InboxFull(
+            f"signals of {inbox.bytes:,} bytes wait in the inbox of run {run!r}, this one has "
+            f"{size:,}, and inbox_bytes_max is {limit:,}; send it again later",
+            size=total,
+            limit=limit,
+        )
+    return None
 
 
 def _needs_read(known: KnownGraph, head: Head, name: str, now: float) -> bool:

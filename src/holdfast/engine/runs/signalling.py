@@ -18,10 +18,10 @@ from holdfast.engine.journal.payloads import (
 )
 from holdfast.engine.journal.reader import load_journal
 from holdfast.engine.kernel.kernel import Kernel
-from holdfast.engine.runs.inbox import extend_signal
+from holdfast.engine.runs.inbox import SignalFenced, extend_signal
 from holdfast.engine.runs.local_workers import LocalWorkers
 from holdfast.engine.runs.rows import check_not_freed, is_freed, read_row
-from holdfast.engine.runs.signal_checks import find_misfit, may_set_aside
+from holdfast.engine.runs.signal_checks import find_misfit, inbox_overflow, may_set_aside
 from holdfast.engine.runs.waking import notify_owner, wake_run
 from holdfast.errors import (
     AlreadyExists,
@@ -40,7 +40,6 @@ from holdfast.errors import (
 )
 from holdfast.graph.mismatch import Mismatch, TooLarge
 from holdfast.model.execution import Execution
-from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.run import SignalReceipt
 from holdfast.model.signals import is_caller_signal
 from holdfast.model.wait import SignalWait
@@ -55,11 +54,12 @@ from holdfast.records.journal import (
     Content,
     accepted_ms_of,
     content_of,
+    is_fence,
     signal_write,
     ttl_of_signal,
 )
 from holdfast.records.keys import RunKey, inbox_key
-from holdfast.storage import Delete, Key, Put
+from holdfast.storage import Delete, Put
 
 __all__ = ["send_signal"]
 
@@ -77,6 +77,7 @@ async def send_signal(
     bytes_max: int | None = None,
     generation: str | None = None,
     deadline_ms: int | None = None,
+    fences_below: int = 0,
 ) -> SignalReceipt:
     """Write a signal to a run's inbox, and wake the run if it waits.
 
@@ -94,7 +95,7 @@ async def send_signal(
 
     ``bytes_max`` limits the payload, by default to the limit for callers. With a ``generation``,
     a later run of the same id does not get the signal. From ``deadline_ms`` on, it is refused as it
-    is after the expiry of the run.
+    is after the expiry of the run. It replaces a fence with a position less than ``fences_below``.
 
     Raises:
         RunNotFound: there is no such run.
@@ -107,6 +108,7 @@ async def send_signal(
         InboxFull: the inbox has no room for it.
         RunClosing: the run has expired and processes its inbox, perhaps with this signal.
         OutcomeUnknown: the outcome of the write is unknown.
+        SignalFenced: a fence keeps it out; nothing was written.
     """
     limit = kernel.limits.signal_bytes_max if bytes_max is None else bytes_max
     signal = _OutgoingSignal(
@@ -118,6 +120,7 @@ async def send_signal(
         generation,
         first_counts or ends_child,
         deadline_ms,
+        fences_below,
     )
     if not is_caller_signal(name):
         return await _send_to_run(kernel, workers, run, signal)
@@ -149,6 +152,7 @@ class _OutgoingSignal(msgspec.Struct, frozen=True):
     first_counts: bool = False
     """Whether the stored signal counts if there is one with another payload."""
     deadline_ms: int | None = None
+    fences_below: int = 0
 
     def is_late(self, head: Head, now_ms: int) -> bool:
         """Return whether the run does not accept it any more."""
@@ -234,7 +238,7 @@ async def _put_in_inbox(
     from_caller = is_caller_signal(signal.name)
     refusal = await _find_refusal(kernel, head, signal, packed) if from_caller else None
     if refusal is not None:
-        item = await kernel.inboxes.get(_signal_key(head, signal))
+        item = await _read_stored(kernel, head, signal)
         if item is None:
             raise refusal
         return _StoredSignal(
@@ -250,6 +254,7 @@ async def _put_in_inbox(
         plain_bytes=packed.plain_bytes,
         accepted_ms=kernel.clock.now_ms(),
         token=kernel.ids.new(),
+        fences_below=signal.fences_below,
     )
     if signal.is_late(head, put.item["accepted_ms"]):
         # The run expired while the payload was written.
@@ -258,6 +263,9 @@ async def _put_in_inbox(
     try:
         await kernel.resolve_write(kernel.inboxes, put)
     except ConditionFailed as failed:
+        if is_fence(failed.item or {}):
+            await delete_orphaned_blob(kernel.blobs, content)
+            raise SignalFenced from None
         async with _withdraw_if_ended(kernel, put):
             ttl = await _check_same_signal(kernel, head, failed.item or {}, signal)
         # The stored end of a child may be larger than the one that was sent now.
@@ -276,14 +284,14 @@ async def _find_refusal(
 ) -> InboxFull | SignalMisfit | UnknownSignal | None:
     """Return the error if a run does not accept a signal that is not in its inbox yet."""
     misfit = await find_misfit(kernel, head, signal.name, packed.value)
-    return misfit or _inbox_overflow(kernel.limits, head, packed)
+    return misfit or inbox_overflow(kernel.limits, head, packed.plain_bytes)
 
 
 async def _find_accepted(
     kernel: Kernel, head: Head, signal: _OutgoingSignal
 ) -> _StoredSignal | None:
     """Return the stored signal, if it was accepted before the run expired."""
-    item = await kernel.inboxes.get(_signal_key(head, signal))
+    item = await _read_stored(kernel, head, signal)
     if item is None or accepted_ms_of(item) >= head.expires_ms:
         return None
     return _StoredSignal(
@@ -348,7 +356,7 @@ async def _withdraw(kernel: Kernel, put: Put | None) -> None:
 
 async def _was_delivered(kernel: Kernel, head: Head, signal: _OutgoingSignal) -> bool:
     """Return whether a run that takes no more signals has taken this one before."""
-    item = await kernel.inboxes.get(_signal_key(head, signal))
+    item = await _read_stored(kernel, head, signal)
     if item is None or not await _was_taken(kernel, head, signal.name, signal.id):
         return False
     try:
@@ -398,8 +406,13 @@ async def _check_not_set_aside(kernel: Kernel, head: Head, signal: _OutgoingSign
             )
 
 
-def _signal_key(head: Head, signal: _OutgoingSignal) -> Key:
-    return inbox_key(head.key, head.generation, signal.name, signal.id)
+async def _read_stored(
+    kernel: Kernel, head: Head, signal: _OutgoingSignal
+) -> Mapping[str, Any] | None:
+    """Return the item of a signal in the inbox; None if there is none, or a fence in its place."""
+    key = inbox_key(head.key, head.generation, signal.name, signal.id)
+    item = await kernel.inboxes.get(key)
+    return None if item is None or is_fence(item) else item
 
 
 async def _pack_payload(kernel: Kernel, signal: _OutgoingSignal) -> PackedValue:
@@ -427,30 +440,6 @@ async def _spill_payload(kernel: Kernel, head: Head, packed: PackedValue) -> Con
         return await spill_if_large(kernel, head, packed.data, f"signal-{kernel.ids.new()}")
     except InvalidResult as error:
         raise InvalidInput(f"the payload: {error}", field="payload") from None
-
-
-def _inbox_overflow(limits: PayloadLimits, head: Head, packed: PackedValue) -> InboxFull | None:
-    """Return the error if a run's inbox has no room for a payload, else None."""
-    run, inbox = head.key.id, head.inbox
-    items = inbox.items + 1
-    if items > limits.inbox_items_max:
-        limit = limits.inbox_items_max
-        return InboxFull(
-            f"{inbox.items:,} signals wait in the inbox of run {run!r}, and inbox_items_max "
-            f"is {limit:,}; send this one again later",
-            size=items,
-            limit=limit,
-        )
-    total = inbox.bytes + packed.plain_bytes
-    if total > limits.inbox_bytes_max:
-        limit = limits.inbox_bytes_max
-        return InboxFull(
-            f"signals of {inbox.bytes:,} bytes wait in the inbox of run {run!r}, this one has "
-            f"{packed.plain_bytes:,}, and inbox_bytes_max is {limit:,}; send it again later",
-            size=total,
-            limit=limit,
-        )
-    return None
 
 
 def _check_open(head: Head) -> None:
