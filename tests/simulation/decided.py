@@ -2,6 +2,8 @@
 
 P1  a decision that was acknowledged is what the node gets; votes that were acknowledged, and that
     decide, have decided
+P1  an edit or a reassignment that was acknowledged is on the page that is approved or rejected
+    after it; one that comes after the decision is not acknowledged
 P4  one decision counts, for every reader, for ever; a vote counts once, and with others of its
     round only; the trail is a chain, and has the decision once
 P7  what people decide at the millisecond of the expiry, or later, does not count; nothing expires
@@ -20,6 +22,7 @@ from holdfast.model.review import Review, ReviewDecision
 from holdfast.model.wait import ReviewWait, signal_kind
 from holdfast.records.codec import unpack_value
 from holdfast.records.head import ENDED, TROUBLED
+from holdfast.records.journal import fence_of, is_fence
 from holdfast.records.keys import RunKey
 from holdfast.records.review import (
     DECISION_ID,
@@ -29,6 +32,7 @@ from holdfast.records.review import (
     content_of_review,
     stored_review_of,
 )
+from holdfast.records.review_state import ReviewState, folded_review
 from holdfast.records.review_trail import (
     StoredAction,
     StoredVote,
@@ -64,6 +68,8 @@ class Case:
     """By their keys."""
     decision: dict[str, Any] | None = None
     """What stands in the inbox, or stood there when the run took it or was freed."""
+    changed: int = -1
+    """The position of the last edit or reassignment that was acknowledged."""
     taken: bool = False
     told: Outcome | None = None
     """What somebody was told that it came to."""
@@ -83,15 +89,15 @@ class Case:
     @property
     def assignees(self) -> tuple[str, ...]:
         """Who may decide."""
-        assert self.content is not None
-        named = [action.data["to"] for action in self.actions if action.kind == "reassigned"]
-        return tuple(named[-1]) if named else self.content.assignees
+        return self.pages[-1].assignees
 
-    def values_after(self, round: int) -> Any:
-        """Return the values that a round of votes is about."""
+    @property
+    def pages(self) -> list[ReviewState]:
+        """What people may decide on: the review after the last change that was acknowledged, and
+        after each action that came since, whose person was not told yet."""
         assert self.content is not None
-        edits = [action.data["values"] for action in self.actions if action.kind == "edited"]
-        return edits[round - 1] if round else self.content.values
+        counts = range(self.changed + 1, len(self.actions) + 1)
+        return [folded_review(self.content, self.actions[:count]) for count in counts]
 
 
 def is_decision(key: Key) -> bool:
@@ -225,8 +231,46 @@ class Decided:
         if case.entry is None or case.content is None:
             raise Broken(f"P1: {what}, and is not there")
         self._check_time(case, item["accepted_ms"], payload, what)
-        if case.content.quorum > 1 and payload["status"] in ("approved", "rejected"):
+        self._check_page(case, payload, what)
+
+    def fence(self, key: Key, old: Item | None, new: Item | None, process: str) -> None:
+        """Check a fence that is written where the decision belongs, or replaced."""
+        _, generation, _, name, _ = key.sk.split("#")
+        run = self._runs.of(key.pk, generation).key
+        case = self.case(ReviewKey(run, generation, signal_kind(name).subject))
+        was_fence = old is not None and is_fence(old)
+        if new is None or not is_fence(new):
+            self._seen["decided over a fence"] += was_fence and new is not None
+            return
+        what = f"{process} fenced {case.key.id} at {fence_of(new)}"
+        if old is not None and not was_fence:
+            raise Broken(f"P1: {what}, over the decision {case.decision}")
+        if old is not None and (fence_of(new) < fence_of(old) or new["ttl"] < old["ttl"]):
+            raise Broken(f"P4: {what}, and before at {fence_of(old)}")
+        changes = [a.position for a in case.actions if a.kind in ("edited", "reassigned")]
+        if fence_of(new) not in changes:
+            raise Broken(f"P4: {what}, and it was changed at {changes}")
+        self._seen["review fenced"] += 1
+
+    def changed(self, case: Case, by: str, key: str) -> None:
+        """Hear that a person was told that an edit or a reassignment counts."""
+        for action in case.actions:
+            if (action.by, action.request_key) == (by, key):
+                case.changed = max(case.changed, action.position)
+                self._seen["change acknowledged"] += 1
+                if case.decision is not None:
+                    what = f"{by} is told that {action.kind} counts, and {case.key.id}"
+                    self._check_page(case, case.decision, f"{what} is {case.decision}")
+
+    def _check_page(self, case: Case, payload: Mapping[str, Any], what: str) -> None:
+        """Check that people decide on a page with all changes that were acknowledged."""
+        assert case.content is not None
+        if payload["status"] not in ("approved", "rejected"):
+            return
+        if case.content.quorum > 1:
             self._check_votes(case, payload, what)
+        elif payload["seen"] not in {page.rendered(case.digest) for page in case.pages}:
+            raise Broken(f"P1: {what}, on a page from before the change at {case.changed}")
         if payload["status"] == "approved" and case.content.form is not None:
             self._check_values(case, payload, what)
 
@@ -268,22 +312,18 @@ class Decided:
             raise Broken(f"P4: {what}: votes of several rounds count")
         if any(cast.get((vote.round, vote.reviewer)) != vote.approve for vote in votes):
             raise Broken(f"P4: {what}: a vote counts that was not cast")
-        if votes and votes[0].round != case.round and not self._is_edited_just_now(case):
+        pages = [page for page in case.pages if votes and votes[0].round == page.round]
+        if not pages:
             raise Broken(f"P4: {what}: votes of round {votes[0].round} count, it is {case.round}")
-        if decided_by(votes, case.content.quorum, case.assignees) != payload["status"]:
+        quorum, status = case.content.quorum, payload["status"]
+        if status not in {decided_by(votes, quorum, page.assignees) for page in pages}:
             raise Broken(f"P4: {what}, which does not follow from its votes")
         self._seen["decided by votes"] += 1
         self._seen["decided by a divided vote"] += len({vote.approve for vote in votes}) > 1
 
-    def _is_edited_just_now(self, case: Case) -> bool:
-        """Return whether a voter may not know of the last edit: no Put sees both."""
-        last = max(action.at_ms for action in case.actions if action.kind == "edited")
-        return self._world.now_ms() - last < self._skew_ms + 120_000
-
     def _check_values(self, case: Case, payload: Mapping[str, Any], what: str) -> None:
         """Check that approved values are those that stood, or that the reviewer passed."""
-        assert case.content is not None
-        stood = [case.values_after(round) for round in range(case.round + 1)]
+        stood = [page.values for page in case.pages]
         passed = {"months": int(str(payload.get("comment") or "0").rpartition("=")[2] or 0)}
         if payload.get("values") not in (*stood, passed):
             raise Broken(f"P1: {what}, and the values were {stood}")

@@ -28,7 +28,7 @@ from holdfast.records.blob_keys import blob_prefix
 from holdfast.records.codec import unpack_value
 from holdfast.records.head import ENDED, OPEN, Head
 from holdfast.records.index_keys import IndexKey
-from holdfast.records.journal import is_emptied
+from holdfast.records.journal import is_emptied, is_fence
 from holdfast.records.keys import HEAD, REAPING, RunKey, inbox_key, is_inbox, journal_key
 from holdfast.records.lifetime import ttl_of
 from holdfast.storage.item import Item
@@ -282,9 +282,7 @@ class Promises:
             elif key.sk.startswith("REVIEW#"):
                 self.decided.item(key, old, new, process)
             elif is_inbox(key.sk):
-                self._journals.inbox(key, old, new, process)
-                if is_decision(key):
-                    self.decided.put(key, new, None if new is None else self._journals.data(new))
+                self._inbox(key, old, new, process)
             else:
                 self._journals.record(key, old, new, process, now_ms)
         self.books.balance()
@@ -292,6 +290,17 @@ class Promises:
             self._checked_ms = now_ms
             for chronicle in list(self._open.values()):
                 self._check_not_stuck(chronicle, at_rest=False)
+
+    def _inbox(self, key: Key, old: Item | None, new: Item | None, process: str) -> None:
+        if is_decision(key):
+            self.decided.fence(key, old, new, process)
+            # A fence is no signal.
+            old, new = (None if item and is_fence(item) else item for item in (old, new))
+            if old is new:
+                return
+        self._journals.inbox(key, old, new, process)
+        if is_decision(key):
+            self.decided.put(key, new, None if new is None else self._journals.data(new))
 
     # --- rows -------------------------------------------------------------------------------------
 

@@ -107,6 +107,8 @@ class Deed:
     at_ms: int
     """By the person's own clock."""
     tag: str
+    looks: bool = False
+    """Whether the person decides on a page: what it showed goes with the decision."""
     done: bool = False
 
 
@@ -276,7 +278,8 @@ class Panel:
         moment = draw.randint(min(since + 2_000, last), last)
         for number in range(draw.randint(0, 3)):
             verb = draw.choice(["edit", "edit", "reassign", "claim", "release", "comment"])
-            at_ms = draw.randint(since, last)
+            # Often at the moment at which others decide.
+            at_ms = moment if draw.random() < 0.4 else draw.randint(since, last)
             yield Deed(case.key, verb, draw.choice(PEOPLE), at_ms, f"{verb}{number}=")
         for number in range(draw.randint(1, 5)):
             odds = (9, 6, 3) if draw.random() < 0.7 else (1, 1, 0)
@@ -290,7 +293,7 @@ class Panel:
             else:
                 at_ms = draw.randint(since, last)
             tag = f"{verb}{number}={draw.choice(['', '', draw.randint(1, 9)])}"
-            yield Deed(case.key, verb, draw.choice(PEOPLE), at_ms, tag)
+            yield Deed(case.key, verb, draw.choice(PEOPLE), at_ms, tag, draw.random() < 0.4)
 
     def person(self, name: str) -> Callable[[Process], Coroutine[Any, Any, None]]:
         """Return a process in which a person decides."""
@@ -366,25 +369,23 @@ class Panel:
             raise Broken(f"P1: {by} withdrew {key.id}, and nothing is decided")
         else:
             decided.read(case, review, by, knew=None)
+        if deed.verb in ("edit", "reassign"):
+            decided.changed(case, by, comment)
         return review
 
     async def _done(self, hf: Holdfast, id: str, deed: Deed) -> Review:
         reviews, by = hf.reviews, deed.by
-        months = deed.tag.rpartition("=")[2]
         match deed.verb:
-            case "approve":
-                values: dict[str, Any] = {"values": {"months": int(months)}} if months else {}
-                if values and (await reviews.get(id)).form is None:
-                    values = {}
-                return await reviews.approve(id, by=by, comment=deed.tag, **values)
-            case "reject":
-                return await reviews.reject(id, by=by, comment=deed.tag)
+            case "approve" | "reject":
+                return await self._decided(hf, id, deed)
             case "withdraw":
                 return await reviews.withdraw(id, by=by, comment=deed.tag)
             case "edit":
-                return await reviews.edit(id, by=by, values={"months": len(deed.tag)})
+                months = 20 + int(deed.tag[-2])
+                return await reviews.edit(id, by=by, values={"months": months}, key=deed.tag)
             case "reassign":
-                return await reviews.reassign(id, by=by, to=[by, *PEOPLE[:1]], comment=deed.tag)
+                to = [by, *PEOPLE[:1]]
+                return await reviews.reassign(id, by=by, to=to, comment=deed.tag, key=deed.tag)
             case "claim":
                 return await reviews.claim(id, by=by)
             case "release":
@@ -393,6 +394,24 @@ class Panel:
                 return await reviews.comment(id, by=by, text=deed.tag)
             case "look":
                 return await reviews.get(id)
+
+    async def _decided(self, hf: Holdfast, id: str, deed: Deed) -> Review:
+        """Approve or reject; who is told that the page is an old one decides on the new one."""
+        options: dict[str, Any] = {"by": deed.by, "comment": deed.tag}
+        months = deed.tag.rpartition("=")[2]
+        page = await hf.reviews.get(id) if deed.looks or months else None
+        if deed.verb == "approve" and months and page is not None and page.form is not None:
+            options["values"] = {"months": int(months)}
+        decide = hf.reviews.approve if deed.verb == "approve" else hf.reviews.reject
+        while page is not None and deed.looks:
+            try:
+                return await decide(id, seen=page.rendered, **options)
+            except ReviewChanged as changed:
+                if changed.review.rendered == page.rendered or not changed.difference:
+                    raise Broken(f"P1: {deed.by} is told that {id} changed: {changed}") from None
+                self.promises.seen["shown again with the difference"] += 1
+                page = changed.review
+        return await decide(id, **options)
 
     async def watch(self, process: Process) -> None:
         """Read reviews again and again, and the lists; at the end, decide what nobody decided."""

@@ -74,7 +74,7 @@ async def _append(
     *,
     by: str | None,
 ) -> LoadedReview | None:
-    """Append an action; None if another one came first, or a decision before an edit or the like."""
+    """Append an action; None if another one came first, or before a change of it a decision."""
     if loaded.next_position >= _ACTIONS_MAX:
         raise InvalidRequest(
             f"review {loaded.key.id!r} has {_ACTIONS_MAX:,} actions, and takes no more: decide it"

@@ -16,9 +16,9 @@ from holdfast.engine.runs import review_outcomes, reviewing, signalling
 from holdfast.model.signals import Signal
 from holdfast.records import review_state, review_trail
 from holdfast.records.head import Head
-from holdfast.records.review import DECISION_ID, ReviewKey, StoredReview
+from holdfast.records.review import DECISION_ID, EVERY_FENCE, ReviewKey, StoredReview
 from holdfast.records.review_trail import StoredVote
-from holdfast.review import deciding
+from holdfast.review import acting, deciding
 from holdfast.storage import Put
 from tests.simulation.bugs.planting import bug
 
@@ -187,3 +187,51 @@ def a_withdrawal_that_only_the_trail_knows(patch: pytest.MonkeyPatch) -> None:
 @bug("reviewing")
 def a_pause_before_all_reviews_are_asked_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CallIds, "keep_running", lambda self: nullcontext())
+
+
+@bug("reviewing")
+def an_edit_that_is_acknowledged_without_a_fence(patch: pytest.MonkeyPatch) -> None:
+    """A decider who has read the page before it decides after it."""
+
+    async def open_to_all(kernel: Kernel, loaded: Any) -> bool:
+        return True
+
+    for module in (acting, review_outcomes):
+        patch.setattr(module, "fence_decisions", open_to_all)
+
+
+@bug("reviewing")
+def a_decider_that_ignores_the_fence(patch: pytest.MonkeyPatch) -> None:
+    send = review_outcomes._send
+
+    async def heedless(*args: Any, fences_below: int = 0, **options: Any) -> Any:
+        return await send(*args, fences_below=EVERY_FENCE, **options)
+
+    patch.setattr(review_outcomes, "_send", heedless)
+
+
+@bug("reviewing")
+def an_edit_whose_decision_came_first_is_acknowledged(patch: pytest.MonkeyPatch) -> None:
+    fence = reviewing.fence_decisions
+
+    async def deaf(kernel: Kernel, loaded: Any) -> bool:
+        await fence(kernel, loaded)
+        return True
+
+    patch.setattr(acting, "fence_decisions", deaf)
+
+
+@bug("reviewing")
+def a_fence_written_over_a_decision(patch: pytest.MonkeyPatch) -> None:
+    write = reviewing.fence_write
+
+    def over(*args: Any, **values: Any) -> Any:
+        return msgspec.structs.replace(write(*args, **values), condition=None)
+
+    patch.setattr(reviewing, "fence_write", over)
+
+
+@bug("reviewing", crash=0.02)
+def a_repeated_edit_is_acknowledged_without_a_fence(patch: pytest.MonkeyPatch) -> None:
+    """The first attempt died between the action and the fence."""
+    patch.setattr(reviewing.DecisionPlace, "is_open_to", lambda self, loaded: False)
