@@ -115,6 +115,8 @@ class FaultPlan:
     """How many fleets quarantine a run after two or three lost workers."""
     crowds: float = 0
     """In how many fleets inboxes are small, and somebody floods some of them."""
+    restless: float = 0
+    """In how many scenes of reviews people change them at the moment at which others decide."""
     strangers: float = 0
     """In how many fleets other users ask for the runs of somebody else: see `strangers`."""
     choosers: float = 0

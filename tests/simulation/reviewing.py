@@ -66,7 +66,10 @@ TICK_MS = 16
 """Clocks that move so far at once meet at one millisecond. Expiries are multiples of it."""
 DECIDER_CRASHES = 0.1
 """How many deeds a person's process does not outlive, somewhere between two of its writes."""
+CHANGER_CRASHES = 0.3
+"""The same of edits and reassignments, where people change much."""
 DECISIVE = ("approve", "reject", "withdraw")
+CHANGING = ("edit", "reassign")
 
 Verb = Literal[
     "approve", "reject", "withdraw", "edit", "reassign", "claim", "release", "comment", "look"
@@ -123,6 +126,7 @@ def quarrel() -> FaultPlan:
         stall_seconds_max=60.0,
         restart_seconds_max=8.0,
         abandoned=0.4,
+        restless=0.3,
     )
 
 
@@ -183,6 +187,8 @@ class Panel:
     given: dict[tuple[str, str], tuple[str, str | None]] = field(default_factory=dict)
     """What nodes got, by run and number."""
     faces: dict[str, Holdfast] = field(default_factory=dict)
+    restless: bool = False
+    """Whether people change reviews at the moment at which others decide."""
     closing: bool = False
     """Whether the chair decides what is left."""
     stopped: set[str] = field(default_factory=set)
@@ -276,15 +282,16 @@ class Panel:
         since, expires = case.entry.created_ms, case.entry.expires_ms
         last = since + 30_000 if expires is None else expires
         moment = draw.randint(min(since + 2_000, last), last)
-        for number in range(draw.randint(0, 3)):
+        for number in range(draw.randint(0, 3 + 2 * self.restless)):
             verb = draw.choice(["edit", "edit", "reassign", "claim", "release", "comment"])
-            # Often at the moment at which others decide.
-            at_ms = moment if draw.random() < 0.4 else draw.randint(since, last)
+            at_ms = draw.randint(since, last)
+            if self.restless and draw.random() < 0.7:
+                verb, at_ms = draw.choice(CHANGING), moment
             yield Deed(case.key, verb, draw.choice(PEOPLE), at_ms, f"{verb}{number}=")
         for number in range(draw.randint(1, 5)):
             odds = (9, 6, 3) if draw.random() < 0.7 else (1, 1, 0)
             (verb,) = draw.choices(DECISIVE, odds)
-            near = draw.random()
+            near = draw.random() if not self.restless else draw.uniform(0.5, 1)
             if expires is not None and near < 0.6:
                 # What it takes to read comes before the decision.
                 at_ms = expires - draw.choice([0, 16, 16, 16, 16, 32, -16])
@@ -293,7 +300,8 @@ class Panel:
             else:
                 at_ms = draw.randint(since, last)
             tag = f"{verb}{number}={draw.choice(['', '', draw.randint(1, 9)])}"
-            yield Deed(case.key, verb, draw.choice(PEOPLE), at_ms, tag, draw.random() < 0.4)
+            looks = self.restless and draw.random() < 0.5
+            yield Deed(case.key, verb, draw.choice(PEOPLE), at_ms, tag, looks)
 
     def person(self, name: str) -> Callable[[Process], Coroutine[Any, Any, None]]:
         """Return a process in which a person decides."""
@@ -329,7 +337,9 @@ class Panel:
             expires_ms = None if case.entry is None else case.entry.expires_ms
             # Who means to decide in the last moment mostly does.
             in_time = expires_ms is None or deed.at_ms < expires_ms - 100
-            if in_time and not self.closing and process.ids.random() < DECIDER_CRASHES:
+            changes = self.restless and deed.verb in CHANGING
+            crashes = CHANGER_CRASHES if changes else DECIDER_CRASHES
+            if in_time and not self.closing and process.ids.random() < crashes:
                 moment = self.world.loop.time() + process.ids.random() * 0.06
                 self.world.at(moment, process.crash)
             with suppress(StoreError):
@@ -369,7 +379,7 @@ class Panel:
             raise Broken(f"P1: {by} withdrew {key.id}, and nothing is decided")
         else:
             decided.read(case, review, by, knew=None)
-        if deed.verb in ("edit", "reassign"):
+        if deed.verb in CHANGING:
             decided.changed(case, by, comment)
         return review
 
@@ -520,6 +530,7 @@ def reviewing(seed: int | str, plan: FaultPlan | None = None) -> Counter[str]:
             lot=Lot(),
         )
         panel = Panel(world, promises, _drawn_plans(draw, at_once=at_once))
+        panel.restless = random.Random(f"{seed}/restless").random() < chosen.restless
         panel.expires = {
             run: draw.uniform(15, 60) for run in list(panel.plans)[1:] if draw.random() < 0.3
         }

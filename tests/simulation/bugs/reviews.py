@@ -22,6 +22,8 @@ from holdfast.review import acting, deciding
 from holdfast.storage import Put
 from tests.simulation.bugs.planting import bug
 
+_RESTLESS = {"restless": 1.0, "restart_seconds_max": 1.0}
+
 
 @bug("reviewing")
 def a_decision_written_over_another(patch: pytest.MonkeyPatch) -> None:
@@ -55,7 +57,7 @@ def a_decision_whose_own_time_is_not_looked_at(patch: pytest.MonkeyPatch) -> Non
         patch.setattr(module, "decide_review", heedless)
 
 
-@bug("reviewing", late_write=0.2, slow_signal=0.3, slow=0.3)
+@bug("reviewing", late_write=0.2, slow_signal=0.3, slow=0.3, restless=0.0)
 def an_expiry_that_does_not_compete(patch: pytest.MonkeyPatch) -> None:
     """The owner of a run takes what it would have written, whatever stands there."""
 
@@ -189,7 +191,7 @@ def a_pause_before_all_reviews_are_asked_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CallIds, "keep_running", lambda self: nullcontext())
 
 
-@bug("reviewing")
+@bug("reviewing", **_RESTLESS)
 def an_edit_that_is_acknowledged_without_a_fence(patch: pytest.MonkeyPatch) -> None:
     """A decider who has read the page before it decides after it."""
 
@@ -200,7 +202,7 @@ def an_edit_that_is_acknowledged_without_a_fence(patch: pytest.MonkeyPatch) -> N
         patch.setattr(module, "fence_decisions", open_to_all)
 
 
-@bug("reviewing")
+@bug("reviewing", **_RESTLESS)
 def a_decider_that_ignores_the_fence(patch: pytest.MonkeyPatch) -> None:
     send = review_outcomes._send
 
@@ -210,7 +212,7 @@ def a_decider_that_ignores_the_fence(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(review_outcomes, "_send", heedless)
 
 
-@bug("reviewing")
+@bug("reviewing", **_RESTLESS, slow=0.2)
 def an_edit_whose_decision_came_first_is_acknowledged(patch: pytest.MonkeyPatch) -> None:
     fence = reviewing.fence_decisions
 
@@ -221,7 +223,7 @@ def an_edit_whose_decision_came_first_is_acknowledged(patch: pytest.MonkeyPatch)
     patch.setattr(acting, "fence_decisions", deaf)
 
 
-@bug("reviewing")
+@bug("reviewing", **_RESTLESS)
 def a_fence_written_over_a_decision(patch: pytest.MonkeyPatch) -> None:
     write = reviewing.fence_write
 
@@ -231,7 +233,7 @@ def a_fence_written_over_a_decision(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reviewing, "fence_write", over)
 
 
-@bug("reviewing", crash=0.02)
+@bug("reviewing", **_RESTLESS, crash=0.02, slow_signal=0.8, slow_signal_seconds_max=30.0)
 def a_repeated_edit_is_acknowledged_without_a_fence(patch: pytest.MonkeyPatch) -> None:
     """The first attempt died between the action and the fence."""
     patch.setattr(reviewing.DecisionPlace, "is_open_to", lambda self, loaded: False)
