@@ -75,3 +75,24 @@ async def test_a_run_without_a_review_costs_nothing_for_it(either: House) -> Non
         await either.quiet(working)
     assert await run.result() == {"risk": "medium"}
     assert calls_of(worker, *PURPOSES) == {}
+
+
+async def test_an_edit_or_a_reassignment_costs_one_unit_for_its_fence(either: House) -> None:
+    graph = reviewing(form=Terms, values=Terms(24), assignees=["ana", "bob"])
+    starter, decider = either.open(), either.open()
+    await starter.start(graph, {}, id="r")
+    await work(either, graph)
+    (entry,) = (await starter.reviews.list(run="r")).reviews
+    editor, assigner = either.open(), either.open()
+    await editor.reviews.edit(entry.id, by="ana", values={"months": 12, "note": ""})
+    # The trail: 1. The fence: 1. The entry: 1, and 1 for the index that shows its position.
+    assert spent(editor) == (2, 4)
+    assert calls_of(editor, *PURPOSES) == {
+        ("inbox", "get"): 1, ("inbox", "write"): 1, ("review", "query"): 1, ("review", "write"): 2,
+    }  # fmt: skip
+    await assigner.reviews.reassign(entry.id, by="ana", to=["ana", "cleo"])
+    assert calls_of(assigner, *PURPOSES) == calls_of(editor, *PURPOSES)
+    assert units_of(assigner, "inbox").writes == 1
+    # A fence costs the decision nothing.
+    await decider.reviews.approve(entry.id, by="cleo")
+    assert spent(decider) == (2, 6)

@@ -1,4 +1,4 @@
-"""Reviewers decide at the same moment, over HTTP, on two servers of one store: one decision."""
+"""Reviewers decide and edit at the same moment, over HTTP, on two servers: one outcome counts."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from tests.server.processes import serving
 
 PAIRS = 200
 TRIPLES = 50
+EDITS = 100
 PEOPLE = ("ana", "bob", "cem")
 # No reviewer should be throttled.
 SERVE = ("--auth", "--rate", "100000", "--tenant-rate", "100000")
@@ -146,3 +147,41 @@ async def test_three_voters_and_a_quorum_of_two(place: Place) -> None:
         assert result.status == wanted
         assert result.votes >= 2
     print(f"{TRIPLES} quorums in {seconds:.1f} s: answers {dict(seen)}")
+
+
+async def test_an_edit_and_an_approval_at_the_same_moment(place: Place) -> None:
+    """Both may be acknowledged only if the approval is on the edited page."""
+    ana, bob, _ = place.people
+    reviews = await asked(place, EDITS)
+    seen, approved, began = Counter[str](), dict[str, int](), time.monotonic()
+    for number, (run, id) in enumerate(reviews.items()):
+        page = (await ana.http.get(f"/v1/reviews/{id}")).json()
+        months = page["values"]["months"]
+        edited_values = {**page["values"], "months": months + 1}
+        edit = bob.http.post(f"/v1/reviews/{id}/edit", json={"values": edited_values})
+        approve = ana.http.post(f"/v1/reviews/{id}/approve", json={"seen": page["rendered"]})
+        if number % 2:
+            edited, decided = await asyncio.gather(edit, approve)
+        else:
+            decided, edited = await asyncio.gather(approve, edit)
+        answers = edited.status_code, decided.status_code
+        if decided.status_code == 200:  # the decision was first
+            assert edited.status_code == 409, (edited.text, decided.text)
+            assert edited.json()["code"] == "review_decided"
+            assert decided.json()["decision"]["values"]["months"] == months
+        else:
+            assert answers == (200, 409), (edited.text, decided.text)
+            problem = decided.json()
+            assert problem["code"] == "review_changed"
+            assert problem["difference"] == [f"months: {months} → {months + 1}"]
+            months += 1
+            again = {"seen": edited.json()["rendered"]}
+            decided = await ana.http.post(f"/v1/reviews/{id}/approve", json=again)
+            assert decided.status_code == 200, decided.text
+        approved[run] = months
+        seen["edit first" if answers[0] == 200 else "approval first"] += 1
+    seconds = time.monotonic() - began
+    for run, months in approved.items():
+        assert (await place.hf.run(run, graph=reviewed).result(timeout=30)).months == months
+    assert sum(seen.values()) == EDITS
+    print(f"{EDITS} edits against approvals in {seconds:.1f} s: {dict(seen)}")
