@@ -93,7 +93,7 @@ def trails(draw: Any) -> tuple[StoredAction, ...]:
 
 @given(trails(), some.data())
 def test_an_entry_that_follows_in_steps_is_the_same(trail: Any, data: Any) -> None:
-    content = ReviewContent(question="?")
+    content = ReviewContent(question="?", quorum=data.draw(some.integers(1, 2)))
     entry = StoredReview(
         tenant="t", run="r", generation="g", name="n", graph="g", node="n", question="?",
         digest="digest", created_ms=0,

@@ -30,7 +30,8 @@ claims = Graph("claims", Claim)
 
 @claims.node
 async def decide(claim: Claim, ctx: Context) -> Claim:
-    decision = await ctx.review(QUESTION, show={"months": 24}, **claim.options)
+    form = dict[str, int] if "values" in claim.options else None
+    decision = await ctx.review(QUESTION, show={"months": 24}, form=form, **claim.options)
     return replace(claim, status=decision.status)
 
 

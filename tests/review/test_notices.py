@@ -521,6 +521,57 @@ async def test_a_reassignment_is_told_to_those_who_are_new(
     assert len({notice.id for notice in mail.notices}) == len(mail.notices)
 
 
+async def test_an_edit_is_told_to_those_whose_votes_it_voids(
+    hf: Holdfast, pump: Pump, mail: Recorder
+) -> None:
+    id = await ask(hf, assignees=["Ana", "bob", "carol"], quorum=2, values={"months": 1})
+    await pump.poll()
+    await hf.reviews.edit(id, by="bob", values={"months": 2})
+    await pump.poll(after=15)
+    assert len(mail.told()) == 3  # none has voted
+    await hf.reviews.approve(id, by="ana")
+    await hf.reviews.edit(id, by="carol", values={"months": 3})
+    await hf.reviews.edit(id, by="carol", values={"months": 4})
+    await pump.poll(after=15)
+    await pump.poll(after=15)
+    assert mail.told()[3:] == [("edited", "Ana")]
+    assert "your vote counts no more" in mail.notices[-1].text
+    await hf.reviews.approve(id, by="carol")
+    # Who votes on other values has voted on them.
+    await hf.reviews.reject(id, by="bob")
+    await hf.reviews.approve(id, by="carol", values={"months": 5})
+    await pump.poll(after=15)
+    assert sorted(mail.told()[4:]) == [("edited", "Ana"), ("edited", "bob")]
+    assert mail.notices[-1].id not in {notice.id for notice in mail.notices[:-2]}
+    trail = (await hf.reviews.get(id)).trail
+    told = [action.data for action in trail if action.kind == "notified"]
+    assert [data["notice"] for data in told] == ["requested", "edited", "edited"]
+
+
+async def test_everybody_may_vote_and_those_whose_votes_are_void_are_told(
+    hf: Holdfast, pump: Pump, mail: Recorder
+) -> None:
+    id = await ask(hf, quorum=2, values={"months": 1})
+    await pump.poll()
+    await hf.reviews.approve(id, by="ana")
+    mail.act = raising(OSError("no route"))
+    await hf.reviews.edit(id, by="bob", values={"months": 2})
+    await pump.poll(after=15)
+    mail.act = lambda _: None
+    await pump.poll(after=60)
+    assert mail.told()[1:] == [("edited", "ana")]
+
+
+async def test_a_decision_of_one_person_has_no_votes_to_void(
+    hf: Holdfast, pump: Pump, mail: Recorder
+) -> None:
+    id = await ask(hf, assignees="ana", values={"months": 1})
+    await pump.poll()
+    await hf.reviews.edit(id, by="ana", values={"months": 2})
+    await pump.poll(after=15)
+    assert mail.told() == [("requested", "ana")]
+
+
 async def test_a_reminder_goes_to_the_one_who_claimed_the_review(
     hf: Holdfast, pump: Pump, mail: Recorder
 ) -> None:

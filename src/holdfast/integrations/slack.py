@@ -112,6 +112,7 @@ def _kind_text(notice: Notice) -> str:
     return {
         "requested": "A decision is needed",
         "reassigned": "A decision was assigned",
+        "edited": "A decision was edited, and needs your vote again",
         "reminder": "A decision is still needed",
         "escalation": "A decision is overdue",
     }[notice.kind]

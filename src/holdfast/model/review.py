@@ -36,6 +36,7 @@ ActionKind: TypeAlias = Literal[
 NOTICE_WORDS = {
     "requested": "notified",
     "reassigned": "notified",
+    "edited": "notified",
     "reminder": "reminded",
     "escalation": "escalated",
 }

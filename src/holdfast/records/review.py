@@ -79,7 +79,7 @@ _NEVER_MS = 9_999_999_999_999
 _KEPT_SECONDS = 7 * 24 * 3600
 _NAME_CHARS = 16
 
-NoticeKind: TypeAlias = Literal["requested", "reassigned", "reminder", "escalation"]
+NoticeKind: TypeAlias = Literal["requested", "reassigned", "edited", "reminder", "escalation"]
 """Why reviewers are notified."""
 
 

@@ -236,9 +236,14 @@ def followed_entry(
             notices=(),
         )
     notices = stored.notices
-    for action in actions:
-        if action.kind == "reassigned" and action.position >= stored.position:
+    for count, action in enumerate(actions, 1):
+        if action.position < stored.position:
+            continue
+        if action.kind == "reassigned":
             notices = _notices_after(notices, action)
+        elif action.kind == "edited" and content.quorum > 1:
+            assigned = folded_review(content, actions[:count]).assignees
+            notices = _notices_after_edit(notices, action, assigned or (EVERYONE,))
     return msgspec.structs.replace(entry, notices=notices)
 
 
@@ -255,7 +260,7 @@ def _notices_after(
     before = {name.casefold() for name in data.get("from", ())} or {EVERYONE}
     kept: list[PendingNotice] = []
     for notice in notices:
-        if notice.kind == "reminder" and not notice.attempts:
+        if notice.kind in ("reminder", "edited") and not notice.attempts:
             notice = msgspec.structs.replace(notice, to=to)
         elif notice.kind != "escalation":
             told = {name.casefold() for name in notice.to}
@@ -267,3 +272,14 @@ def _notices_after(
     if new and data.get("reason") != ESCALATED:
         kept.append(PendingNotice(kind="reassigned", due_ms=reassigned.at_ms, to=new))
     return tuple(kept)
+
+
+def _notices_after_edit(
+    notices: tuple[PendingNotice, ...], edited: StoredAction, assigned: tuple[str, ...]
+) -> tuple[PendingNotice, ...]:
+    """Return the notices that are left to send after an edit that may have voided votes.
+
+    Who has voted is known when the notice is sent. One notice is enough for several edits.
+    """
+    kept = (notice for notice in notices if notice.kind != "edited" or notice.attempts)
+    return (*kept, PendingNotice(kind="edited", due_ms=edited.at_ms, to=assigned))

@@ -20,7 +20,8 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     """The same in every attempt to send this notice to this reviewer: receivers can drop a repeat
     by it."""
     kind: NoticeKind
-    """Why it is sent: the review was requested or reassigned, or is not decided in time."""
+    """Why it is sent: the review was requested or reassigned, an edit voided a vote, or it is not
+    decided in time."""
     reviewer: str | None
     """Who is told; None for everyone who may review."""
     review: ReviewEntry

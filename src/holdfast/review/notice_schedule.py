@@ -55,10 +55,20 @@ def due_notice(review: StoredReview, now_ms: int) -> PendingNotice | None:
 
 
 def recipients(
-    notice: PendingNotice, review: StoredReview, voters: Collection[str]
+    notice: PendingNotice,
+    review: StoredReview,
+    voters: Collection[str],
+    *,
+    voided: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """Return who gets a notice now. The assignees may have changed since it was planned."""
+    """Return who gets a notice now. The assignees may have changed since it was planned.
+
+    ``voters`` have voted in the current round; the votes of the ``voided`` ones were cast before
+    an edit.
+    """
     assigned = review.assignees or (EVERYONE,)
+    if notice.kind == "edited":
+        return _voided_voters(notice, review, voters, voided)
     if notice.kind == "escalation":
         return notice.to
     if notice.kind in _FIRST_KINDS:
@@ -74,6 +84,20 @@ def recipients(
         for name in asked
         if name in assigned and name not in not_told and name.casefold() not in voted
     )
+
+
+def _voided_voters(
+    notice: PendingNotice, review: StoredReview, voters: Collection[str], voided: Collection[str]
+) -> tuple[str, ...]:
+    """Return those who may vote, whose votes were voided, and who have not voted again."""
+    voted = {name.casefold() for name in voters}
+    named = {name.casefold(): name for name in voided if name.casefold() not in voted}
+    if review.assignees:
+        named = {name.casefold(): name for name in review.assignees if name.casefold() in named}
+    if notice.attempts:  # then it says who has not got it yet
+        left = {name.casefold() for name in notice.to}
+        named = {key: name for key, name in named.items() if key in left}
+    return tuple(named.values())
 
 
 def after_attempt(

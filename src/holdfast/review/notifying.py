@@ -274,8 +274,10 @@ class NoticeLoop:
     async def _send(self, loaded: LoadedReview, planned: PendingNotice, *, leased_ms: int) -> None:
         """Send a notice, and record what became of it."""
         notice, attempt = _find(loaded.stored, planned) or planned, NoticeAttempt({}, (), {})
-        voters = [vote.reviewer for vote in loaded.votes if vote.round == loaded.state.round]
-        to = recipients(notice, loaded.stored, voters)
+        votes, round = loaded.votes, loaded.state.round
+        voters = [vote.reviewer for vote in votes if vote.round == round]
+        voided = [vote.reviewer for vote in votes if vote.round != round]
+        to = recipients(notice, loaded.stored, voters, voided=voided)
         notice = msgspec.structs.replace(notice, to=to)
         if to:
             attempt = await self._sender.send(

@@ -170,6 +170,11 @@ DEFAULT_TEMPLATES: Mapping[NoticeKind, NoticeTemplate] = {
         "Now yours to decide: $question",
         "This question was assigned to you. A run of $graph waits for the decision:",
     ),
+    "edited": _default(
+        "Please vote again: $question",
+        "The values of this question were edited, so your vote counts no more. A run of $graph "
+        "waits for the decision:",
+    ),
     "reminder": _default(
         "Reminder: $question", "A run of $graph still waits for a decision on this question:"
     ),
