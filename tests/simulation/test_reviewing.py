@@ -16,9 +16,11 @@ SEEDS_ALL_SEEN = 100
 
 SITUATIONS = {
     "cancelled",
+    "change acknowledged",
     "decided before",
     "decided by a divided vote",
     "decided by votes",
+    "decided over a fence",
     "decided within 16 ms of the expiry",
     "decision acknowledged",
     "expired",
@@ -33,10 +35,12 @@ SITUATIONS = {
     "review commented",
     "review edited",
     "review expired",
+    "review fenced",
     "review reassigned",
     "review rejected",
     "review released",
     "review withdrawn",
+    "shown again with the difference",
     "told of the expiry of its run",
     "vote acknowledged",
     # Of the faults, those that a decision has to survive.
