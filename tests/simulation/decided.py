@@ -347,9 +347,15 @@ class Decided:
         case.taken = True
         self.told(case, outcome_of(event.payload), f"{what}")
 
-    def told(self, case: Case, outcome: Outcome, by: str) -> None:
-        """Hear that somebody was told how a review was decided."""
-        if case.final is None and outcome == ("expired", None, "") and not self._is_lapsed(case):
+    def told(self, case: Case, outcome: Outcome, by: str, *, was_open: bool = False) -> None:
+        """Hear that somebody was told how a review was decided.
+
+        ``was_open`` says that it was undecided when they began to read. If a late write has decided
+        it since, they may have looked before it: their time was up, and the run is still open.
+        """
+        missed = was_open and case.final is not None
+        ahead = case.final is None and not self._is_lapsed(case)
+        if outcome == ("expired", None, "") and (missed or ahead):
             # Its run was about to expire, and so it is refused as a signal is: somebody may extend
             # the run.
             self._seen["told of the expiry of its run"] += 1
@@ -366,10 +372,18 @@ class Decided:
         expires_ms = None if case.entry is None else case.entry.expires_ms
         return expires_ms is not None and self._world.now_ms() - self._skew_ms >= expires_ms
 
-    def read(self, case: Case, review: Review, by: str, *, knew: Outcome | None) -> None:
+    def read(
+        self,
+        case: Case,
+        review: Review,
+        by: str,
+        *,
+        knew: Outcome | None,
+        was_open: bool = False,
+    ) -> None:
         """Hear what somebody read of a review, who began to when ``knew`` was known of it."""
         if review.decision is not None:
-            self.told(case, _outcome(review.decision), by)
+            self.told(case, _outcome(review.decision), by, was_open=was_open)
             if review.status != review.decision.status:
                 raise Broken(f"P4: {by} reads {review.status}, and {review.decision}")
         elif knew is not None:

@@ -435,10 +435,10 @@ class Panel:
                 if case.entry is None or process.ids.random() < 0.5:
                     continue
                 with suppress(StoreError, ReviewNotFound):
-                    knew = case.told
+                    knew, was_open = case.told, case.final is None
                     review = await hf.reviews.get(case.key.id)
                     if decided.is_there(case):
-                        decided.read(case, review, process.name, knew=knew)
+                        decided.read(case, review, process.name, knew=knew, was_open=was_open)
                         if self.closing and review.decision is None:
                             await self._close(process, hf, case, review)
 
