@@ -35,7 +35,7 @@ BRANCHES = 10
 ROUNDS = 3
 SMALL = 10_000
 LARGE = int(os.environ.get("MAP_ITEMS", "100000"))
-LARGE_CHUNK = 500
+LARGE_CHUNK = 100
 SECONDS_MAX = 1800
 
 waiting = Graph("waiting", dict)
