@@ -70,7 +70,10 @@ async def ended(process: Process) -> tuple[int, list[str]]:
 async def until(true: Callable[[], bool | Awaitable[bool]], *processes: Process) -> None:
     """Return when it is true; fail if one of the processes ends before."""
     # Between two questions we wait for the processes and not for a time: if one ends, we know.
+    ends: list[asyncio.Future[Any]]
     ends = [asyncio.ensure_future(process.wait()) for process in processes]
+    if not ends:
+        ends = [asyncio.get_running_loop().create_future()]
     try:
         while not await _answer(true()):
             done, _ = await asyncio.wait(ends, timeout=POLL_SECONDS)

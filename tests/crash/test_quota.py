@@ -111,6 +111,9 @@ async def test_a_quota_whose_users_are_killed(tmp_path: Path) -> None:
             """Return whether what was held then is free: by those who live, or by its lease."""
             return not held & await slots(store, clock)
 
+        async def are_all_free() -> bool:
+            return not await slots(store, clock)
+
         await until(is_free, *survivors)
         await until(lambda: len(callee.calls) >= CALLS, *survivors)
         for survivor in survivors:
@@ -122,7 +125,9 @@ async def test_a_quota_whose_users_are_killed(tmp_path: Path) -> None:
             f"\n{len(callee.calls)} calls of {PROCESSES} processes, {KILLED} killed with up to "
             f"{len(held)} slots: at most {callee.most_in_a_second()} of {LIMIT} in a second"
         )
-        assert await slots(store, clock) == set()
+        # The last to leave may have handed a slot to a caller of a process that was killed: the
+        # lease frees that one, too.
+        await until(are_all_free)
         assert callee.most_in_a_second() <= LIMIT
         desk = QuotaLimiter(Kernel(store, clock, SystemIds()), lease_seconds=LEASE_SECONDS)
         unpaced = Quota(QUOTA.name, concurrency=AT_ONCE)
