@@ -1,4 +1,4 @@
-"""A worker stalls or dies at any point of a map: each item counts once, and nothing is left over."""
+"""A worker stalls or dies at any point of a map: each item counts once, and nothing stays open."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeAlias
 import pytest
 
 from holdfast import Graph, Holdfast
-from holdfast.errors import RunCancelled
 from holdfast.engine.runs.map_lanes import chunk_id
+from holdfast.errors import RunCancelled
 from holdfast.model.map import MapChunk, MapLane
 from holdfast.records.head import Head, head_of
 from holdfast.records.keys import RunKey, map_lanes_range
@@ -20,7 +20,7 @@ from holdfast.storage import Put
 from holdfast.storage.operations import Operation, TransactItems, WriteItem
 from tests.engine.families import freeze
 from tests.engine.staging import Side, Which, played, staged
-from tests.engine.support import LOOPS_A_WORKER, Gate, House, kill, store_of, tenant_key
+from tests.engine.support import Gate, House, kill, store_of, tenant_key
 
 LEASE_SECONDS = 1_000
 WRITES_MIN = 20
@@ -118,3 +118,155 @@ async def whole(hf: Holdfast) -> None:
         if entry.kind == "signal" and entry.details["name"].startswith("%map.")
     ]
     assert len(ends) == 1
+
+
+def at(point: Point) -> Which:
+    """Return which operation is the one: the item of the map, of a lane, or the row of a chunk."""
+
+    def which(operation: Operation) -> bool:
+        if not isinstance(operation, WriteItem) or not isinstance(operation.write, Put):
+            return False
+        key = operation.write.key
+        if point == "chunk":
+            return "chunk" in operation.write.item
+        return key.sk.startswith("FAN#" if point == "map" else "FANLANE#")
+
+    return which
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("point", ["map", "lane", "chunk"])
+async def test_an_owner_that_stalls_while_its_run_is_cancelled(
+    house: House, point: Point, side: Side
+) -> None:
+    """It wakes up late: nothing more of the map runs then, and nothing stays open."""
+    ran: list[int] = []
+    graph, client = mapping(ran), house.open()
+    first, stage = staged(house)
+    stalled = house.worker(first, graph, lease=LEASE_SECONDS)
+    hold = stage.hold(at(point), side=side)
+    await stalled.start()
+    await first.start(graph, id=PARENT)
+    await hold.reached()
+    freeze(stalled)
+    async with house.worker(client, graph) as worker:
+        await client.run(PARENT).cancel("enough")
+        house.clock.advance(LEASE_SECONDS + 1)
+        await house.patiently_quiet(worker)
+        with pytest.raises(RunCancelled):
+            await client.run(PARENT).result(timeout=60)
+        ended = list(ran)
+        hold.release()
+        await asyncio.gather(*stalled.drivers.tasks, return_exceptions=True)
+        house.clock.advance(1)
+        await house.patiently_quiet(worker)
+    assert ran == ended
+    rows = await chunk_rows(client)
+    assert all(head.status in ("cancelled", "finished") for head in rows)
+    assert all(head.index_key is None for head in rows)
+    assert all(lane.stopped or lane.at is None for lane in await lanes_of(client))
+    kill(stalled)
+
+
+async def test_a_run_that_is_cancelled_ends_its_chunks(house: House, hf: Holdfast) -> None:
+    ran, gate = list[int](), Gate()
+    graph = mapping(ran, gate)
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, id=PARENT)
+        await gate.waited_at(4)
+        await run.cancel("enough")
+        await house.quiet(worker)
+        assert (await run.map("0.1").progress()).status == "stopped"
+    assert len(ran) == 4
+    rows = await chunk_rows(hf)
+    assert [head.status for head in rows] == ["cancelled", "cancelled"]
+    assert all(head.index_key is None for head in rows)
+    assert {lane.stopped for lane in await lanes_of(hf)} == {"ended"}
+
+
+async def test_a_chunk_that_an_operator_cancels_counts_its_items_as_failed(
+    house: House, hf: Holdfast
+) -> None:
+    gate, graph = Gate(), Graph("mapping", dict)
+
+    @graph.item
+    async def wait(index: int) -> int:
+        if index == 0:
+            await gate.pass_through()
+        return index
+
+    @graph.node
+    async def begin(state: Any, ctx: Any) -> Any:
+        cursor = await ctx.map(wait, 3, chunk=1, concurrency=4, tolerate=2)
+        return {"failed": cursor.failed}
+
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, id=PARENT)
+        await gate.waited_at()
+        held = (await chunk_rows(hf))[0]
+        await hf.run(held.key.id).cancel("stuck")
+        assert await run.result(timeout=60) == {"failed": 1}
+        await house.quiet(worker)
+    (failed,) = [entry async for entry in run.map("0.1").failed()]
+    assert failed.failure is not None
+    assert (failed.index, failed.failure.type) == (0, "ChunkLost")
+    assert "cancelled" in failed.failure.message
+
+
+async def test_lanes_that_end_side_by_side_tell_the_parent(house: House) -> None:
+    """Both have written their item before either reads all lanes."""
+    graph = mapping()
+    hf, stage = staged(house)
+
+    def ends_a_lane(operation: Operation) -> bool:
+        if not isinstance(operation, WriteItem):
+            return False
+        write = operation.write
+        if isinstance(write, Put) or not write.key.sk.startswith("FANLANE#"):
+            return False
+        return lane_of_item({**write.set, "PK": "", "SK": ""}).at is None  # type: ignore[union-attr]
+
+    holds = [stage.hold(ends_a_lane, side="after") for _ in range(2)]
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, id=PARENT)
+        await asyncio.gather(*(hold.reached() for hold in holds))
+        assert (await run.get()).status == "waiting"
+        for hold in holds:
+            hold.release()
+        assert (await run.result(timeout=60))["failed"] == 1
+        await house.quiet(worker)
+    await whole(hf)
+
+
+async def test_a_lane_without_chunks_takes_one_of_another_lane(house: House) -> None:
+    gate, graph = Gate(), Graph("mapping", dict)
+
+    @graph.item
+    async def slow(index: int) -> int:
+        if index == 0:
+            await gate.pass_through()
+        return index * index if index != FAILS else 1 // 0
+
+    @graph.node
+    async def begin(state: Any, ctx: Any) -> Any:
+        cursor = await ctx.map(slow, COUNT, chunk=CHUNK, concurrency=4, tolerate=1)
+        total = await ctx.mapped(cursor).fold(lambda n, e: n + (e.result or 0), 0)
+        return {"total": total, "failed": cursor.failed, "succeeded": cursor.succeeded}
+
+    hf, stage = staged(house)
+    hold = stage.hold(lambda operation: isinstance(operation, TransactItems), side="after")
+    async with house.worker(hf, graph) as worker:
+        run = await hf.start(graph, id=PARENT)
+        await hold.reached()
+        hold.release()
+        await gate.waited_at()
+        # All chunks but the first one run in the other lane.
+        while (await run.map("0.1").progress()).succeeded < COUNT - CHUNK - 1:
+            await house.clock.sleep(0)
+        (first, second) = await lanes_of(hf)
+        assert (first.at, first.left, first.chunks) == (0, 0, 0)
+        assert (second.at, second.left, second.chunks) == (None, 0, 4)
+        gate.open()
+        await run.result(timeout=60)
+        await house.quiet(worker)
+    await whole(hf)
