@@ -65,7 +65,7 @@ from holdfast.model.map import (
 )
 from holdfast.model.wait import MapWait
 from holdfast.records import run_writes
-from holdfast.records.head import ENDED, OPEN, Head, RunRef
+from holdfast.records.head import ENDED, OPEN, SCHEMA, Head, RunRef
 from holdfast.records.index_keys import WORKERS, due_after
 from holdfast.records.keys import RunKey, map_key, map_lane_key, map_lanes_range, maps_range
 from holdfast.records.map import (
@@ -510,6 +510,7 @@ def _cancelled_chunk(
         key=key,
         graph=origin.graph,
         version=origin.version,
+        schema=SCHEMA,
         list_shards=origin.list_shards,
         status="cancelled",
         generation=kernel.ids.new(),
