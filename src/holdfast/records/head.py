@@ -12,6 +12,7 @@ from holdfast.errors import JournalDamaged
 from holdfast.model.budget import BudgetLimits
 from holdfast.model.event import Failure
 from holdfast.model.execution import Execution
+from holdfast.model.map import MapChunk
 from holdfast.model.run import Status
 from holdfast.model.wait import Wait
 from holdfast.records.budget_map import budget_from_map
@@ -22,6 +23,7 @@ __all__ = [
     "ATTRIBUTES",
     "ENDED",
     "OPEN",
+    "PLAIN_SCHEMA",
     "ROW_ABOUT_BYTES_MAX",
     "ROW_WAITS_MAX",
     "SCHEMA",
@@ -37,7 +39,10 @@ __all__ = [
     "is_past_ttl",
 ]
 
-SCHEMA = 1
+SCHEMA = 2
+"""The newest version of rows that this release reads."""
+PLAIN_SCHEMA = 1
+"""The version of the rows of runs without maps, which earlier releases can read, too."""
 
 OPEN = frozenset({"running", "waiting"})
 """In these statuses a run takes signals."""
@@ -92,7 +97,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     key: RunKey
     graph: str
     version: int
-    schema: int = SCHEMA
+    schema: int = PLAIN_SCHEMA
     pool: str | None = None
     """Only workers of this pool claim the run; None is the default pool."""
     shard: int = 0
@@ -169,6 +174,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     """The hash of its input without the session, if its keys derive from that."""
     children: bool = False
     """Whether it may have started children, which end with it."""
+    maps: bool = False
+    """Whether it may have begun maps, whose chunks end with it."""
     budget: BudgetLimits | None = None
     """What the run may spend."""
     fundings: int = 0
@@ -181,6 +188,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     """What its calls cost, in nanodollars."""
     wrapped: bool = False
     """Whether its state holds its input and its result as fields: see `Program.wraps_values`."""
+    chunk: MapChunk | None = None
+    """Which part of a map of its parent it works on. Lists do not have it."""
 
     @property
     def seed(self) -> str:
@@ -296,6 +305,7 @@ def head_of(item: Mapping[str, Any]) -> Head:
             parent=_decoded_attribute(item, "parent", RunRef),
             budget=budget_from_map(item["budget"]) if "budget" in item else None,
             payer=_decoded_attribute(item, "draws", RunRef),
+            chunk=_decoded_attribute(item, "chunk", MapChunk),
             **values,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -323,7 +333,9 @@ ATTRIBUTES: dict[str, type] = {
         ("status", "generation", "first", "kept", "user", "node", "reason", "cancel", "pool",
          "into"), str
     ),
-    **dict.fromkeys(("freed", "spilled", "replaces", "children", "on_pause", "wrapped"), bool),
+    **dict.fromkeys(
+        ("freed", "spilled", "replaces", "children", "maps", "on_pause", "wrapped"), bool
+    ),
     **dict.fromkeys(("input_hash", "plain_hash"), bytes),
 }  # fmt: skip
 # A row never says ready: see engine/history/views.py.
