@@ -145,7 +145,7 @@ class Town:
         self._opened.append(hf)
         return hf, engine
 
-    def keys(self) -> list[Key]:
+    def stored_keys(self) -> list[Key]:
         """Return the keys of all items that are stored."""
         connection = sqlite3.connect(self.file)
         try:
