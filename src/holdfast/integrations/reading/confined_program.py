@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from tempfile import TemporaryFile
-from typing import BinaryIO, Final, NamedTuple, cast
+from typing import IO, BinaryIO, Final, NamedTuple, cast
 
 import msgspec
 
@@ -64,28 +64,12 @@ async def run_program(
     command: Sequence[str], stdin: bytes, *, bounds: ProgramBounds
 ) -> ProgramResult:
     """Run a program, by its absolute path, with this standard input, until it ends."""
-    numbers = (
-        os.getpid(),
-        bounds.memory_bytes,
-        math.ceil(bounds.seconds),
-        _FILE_BYTES_MAX,
-        0,
-        _FILES_MAX,
-    )
-    launcher = [sys.executable, "-I", "-S", "-B", "-c", _LAUNCHER, *map(str, numbers)]
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[bytes] = loop.create_future()
     with TemporaryFile() as source, TemporaryFile() as errors:
         source.write(stdin)
         source.seek(0)
-        process = subprocess.Popen(
-            [*launcher, *command],
-            stdin=source,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            env=child_environment(),
-            start_new_session=True,
-        )
+        process = _start(command, bounds, stdin=source, stderr=errors)
 
         def collect() -> None:
             stream = cast("BinaryIO", process.stdout)
@@ -111,3 +95,25 @@ async def run_program(
         text = errors.read(_ERRORS_CHARS_MAX).decode("utf-8", "replace")
     timed_out = timed_out or process.returncode in (-signal.SIGXCPU, -signal.SIGKILL)
     return ProgramResult(process.returncode, output, text.strip(), timed_out)
+
+
+def _start(
+    command: Sequence[str], bounds: ProgramBounds, *, stdin: IO[bytes], stderr: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    numbers = (
+        os.getpid(),
+        bounds.memory_bytes,
+        math.ceil(bounds.seconds),
+        _FILE_BYTES_MAX,
+        0,
+        _FILES_MAX,
+    )
+    launcher = [sys.executable, "-I", "-S", "-B", "-c", _LAUNCHER, *map(str, numbers)]
+    return subprocess.Popen(
+        [*launcher, *command],
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        env=child_environment(),
+        start_new_session=True,
+    )

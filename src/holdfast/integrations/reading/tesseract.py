@@ -101,9 +101,8 @@ def _tesseract_languages(language: str) -> str:
 def _failure(result: ProgramResult, languages: str) -> Exception:
     last = result.errors.splitlines()[-1][:300] if result.errors else ""
     if "Failed loading language" in result.errors or "Error opening data file" in result.errors:
-        packages = " ".join(
-            f"tesseract-ocr-{each.replace('_', '-')}" for each in languages.split("+")
-        )
+        names = [each.replace("_", "-") for each in languages.split("+")]
+        packages = " ".join(f"tesseract-ocr-{name}" for name in names)
         return NotConfigured(
             f"Tesseract has no data for {languages}: apt-get install {packages}", what="ocr"
         )
