@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import Any, BinaryIO
 
-from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
+# The readers of formats are imported now: later, memory is limited, and no file may be opened.
+from PIL import (  # noqa: F401
+    BmpImagePlugin,  # pyright: ignore[reportUnusedImport]
+    GifImagePlugin,  # pyright: ignore[reportUnusedImport]
+    Image,
+    ImageFile,
+    ImageOps,
+    JpegImagePlugin,  # pyright: ignore[reportUnusedImport]
+    MpoImagePlugin,  # pyright: ignore[reportUnusedImport]
+    PngImagePlugin,  # pyright: ignore[reportUnusedImport]
+    TiffImagePlugin,  # pyright: ignore[reportUnusedImport]
+    UnidentifiedImageError,
+    WebPImagePlugin,  # pyright: ignore[reportUnusedImport]
+)
 
 from holdfast.integrations.reading.parsing import (
     bounded_image,
@@ -19,7 +32,7 @@ from holdfast.integrations.reading.read_segments import ReadSegment
 __all__ = ["ImageParser"]
 
 # No format that runs another program, such as EPS.
-_FORMATS = ("PNG", "JPEG", "MPO", "GIF", "TIFF", "WEBP", "BMP")
+_FORMATS = ("PNG", "JPEG", "GIF", "TIFF", "WEBP", "BMP")
 _LINE_ART = ("PNG", "GIF", "BMP")
 
 

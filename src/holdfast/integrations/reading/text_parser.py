@@ -41,11 +41,11 @@ class TextParser(SequentialParser):
         size = 0
         for line in _lines(self._file):
             if line.strip() and size < _BLOCK_CHARS:
-                paragraph.append(line)
+                paragraph.append(line.rstrip("\r\n"))
                 size += len(line)
                 continue
             yield from blocks_of_text("\n".join(paragraph), markdown=True)
-            paragraph, size = ([line], len(line)) if line.strip() else ([], 0)
+            paragraph, size = ([line.rstrip("\r\n")], len(line)) if line.strip() else ([], 0)
         yield from blocks_of_text("\n".join(paragraph), markdown=True)
 
 
@@ -112,12 +112,10 @@ def _lines(file: BinaryIO) -> Iterator[str]:
         text = decoder.decode(piece)
         if "\0" in text:
             reject("mismatch", "the file contains bytes that are not text")
-        *lines, rest = (rest + text).splitlines(keepends=True) or [""]
-        if rest.endswith("\n"):
-            lines, rest = [*lines, rest], ""
-        yield from (line.rstrip("\r\n") for line in lines)
+        *lines, rest = (rest + text).split("\n")
+        yield from (f"{line}\n" for line in lines)
         if len(rest) > _LINE_CHARS_MAX:
             yield rest
             rest = ""
     if last := rest + decoder.decode(b"", final=True):
-        yield last.rstrip("\r\n")
+        yield last
