@@ -100,7 +100,9 @@ def _imported_parser(request: ReadRequest) -> MakeParser:
         case "pdf":
             from holdfast.integrations.reading.pdf_parser import PdfParser
 
-            return lambda file: PdfParser(file, limits, images=request.images)
+            return lambda file: PdfParser(
+                file, limits, images=request.images, whole=request.indices is None
+            )
         case "docx":
             from holdfast.integrations.reading.docx_parser import DocxParser
 

@@ -52,9 +52,9 @@ class ImageParser:
         check_pixels(self._image.size, limits)
 
     def outline(self) -> tuple[int, str]:
-        """Return the number of frames. One frame is unpacked, to see that the file is whole."""
+        """Return the number of frames. The first is unpacked, to see that it is whole."""
+        self._load()
         if self._image.format != "TIFF":
-            self._load()
             return 1, ""
         count = 0
         try:

@@ -41,10 +41,14 @@ _IMAGES_MAX = 2_000
 class PdfParser:
     """Reads pages of a PDF. It holds one page at a time."""
 
-    def __init__(self, file: BinaryIO, limits: ReadLimits, *, images: bool = True) -> None:
-        self._file = file
+    def __init__(
+        self, file: BinaryIO, limits: ReadLimits, *, images: bool = True, whole: bool = False
+    ) -> None:
+        """Open a PDF. ``whole`` counts its objects first."""
         self._limits = limits
         self._images = images
+        if whole:
+            _check_objects(file, limits)
         try:
             self._document: Any = pypdfium2.PdfDocument(file)
         except pypdfium2.PdfiumError as error:
@@ -57,28 +61,11 @@ class PdfParser:
 
     def outline(self) -> tuple[int, str]:
         """Return the number of pages, and the title."""
-        self._check_objects()
         count = len(self._document)
         if count == 0:
             reject("truncated", "the PDF has no pages that can be found")
         check_segments(count, self._limits)
         return count, str(self._document.get_metadata_value("Title") or "")
-
-    def _check_objects(self) -> None:
-        self._file.seek(0)
-        count, declared, rest = 0, 0, b""
-        while piece := self._file.read(_PIECE_BYTES):
-            data = rest + piece
-            count += data.count(b" obj")
-            declared = max([declared, *map(int, _DECLARED.findall(data))])
-            # An " obj" that is whole in the rest would be counted twice.
-            rest = data[-3:]
-        if max(count, declared) > self._limits.objects_max:
-            reject(
-                "objects",
-                f"the PDF has {max(count, declared):,} objects, "
-                f"at most {self._limits.objects_max:,} are read",
-            )
 
     def segment(self, index: int) -> ReadSegment:
         """Return one page."""
@@ -142,6 +129,24 @@ class PdfParser:
         finally:
             bitmap.close()
         return encoded_image(image, photo=photo)
+
+
+def _check_objects(file: BinaryIO, limits: ReadLimits) -> None:
+    """Reject a PDF that has, or says that it has, too many objects, before PDFium lists them."""
+    count, declared, rest = 0, 0, b""
+    while piece := file.read(_PIECE_BYTES):
+        data = rest + piece
+        count += data.count(b" obj")
+        declared = max([declared, *map(int, _DECLARED.findall(data))])
+        # Too short for an " obj", which would be counted twice.
+        rest = data[-3:]
+    file.seek(0)
+    if max(count, declared) > limits.objects_max:
+        reject(
+            "objects",
+            f"the PDF has {max(count, declared):,} objects, "
+            f"at most {limits.objects_max:,} are read",
+        )
 
 
 def _boxes(text_page: Any) -> list[TextBox]:

@@ -19,7 +19,6 @@ from holdfast.integrations.reading.read_segments import ReadSegment, Table
 __all__ = ["XlsxParser"]
 
 _ROWS = 50
-_COLUMNS_MAX = 1_000
 _BLOCK_CHARS = 20_000
 
 
@@ -45,7 +44,7 @@ class XlsxParser(SequentialParser):
     def _blocks(self, name: str, sheet: Any) -> Iterator[ReadSegment]:
         rows: list[list[object]] = []
         chars = number = 0
-        for values in sheet.iter_rows(values_only=True, max_col=_COLUMNS_MAX):
+        for values in sheet.iter_rows(values_only=True):
             row = _without_empty_end(values)
             if not row:
                 continue
@@ -60,10 +59,11 @@ class XlsxParser(SequentialParser):
 
 
 def _without_empty_end(values: Any) -> list[object]:
-    row = list(values)
-    while row and (row[-1] is None or row[-1] == ""):
-        row.pop()
-    return row
+    # Most empty rows have no values at all: they fill gaps, which may be a million rows high.
+    end = len(values)
+    while end and (values[end - 1] is None or values[end - 1] == ""):
+        end -= 1
+    return list(values[:end])
 
 
 def _block(name: str, rows: list[list[object]]) -> ReadSegment:
