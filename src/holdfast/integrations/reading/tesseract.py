@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from typing import Final
@@ -44,6 +45,8 @@ _LANGUAGES: Final = {
     "vi": "vie",
     "zh": "chi_sim",
 }
+# One that began with a hyphen would be an option of the program.
+_CODES = re.compile(r"\w{2,20}(?:-\w{1,10})*(?:\+\w{2,20}(?:-\w{1,10})*){0,9}", re.ASCII)
 _COLUMNS = 12
 _WORD = "5"
 
@@ -86,16 +89,14 @@ class Tesseract:
 
 
 def _tesseract_languages(language: str) -> str:
-    parts = language.split("+") if isinstance(language, str) else []
-    if not parts or not all(
-        part and part.isascii() and part.replace("_", "").replace("-", "").isalnum()
-        for part in parts
-    ):
+    if not isinstance(language, str) or not _CODES.fullmatch(language):
         raise InvalidRequest(
             f"language must be a code such as 'en', or codes such as 'en+de', got {language!r:.80}",
             field="language",
         )
-    return "+".join(_LANGUAGES.get(part.partition("-")[0].lower(), part) for part in parts)
+    return "+".join(
+        _LANGUAGES.get(part.partition("-")[0].lower(), part) for part in language.split("+")
+    )
 
 
 def _failure(result: ProgramResult, languages: str) -> Exception:
