@@ -140,7 +140,7 @@ def test_there_are_examples() -> None:
                 "client",
                 "events",
             ),
-            *("graphs", "limits", "models", "observability", "pausing", "quotas", "runs"),
+            *("graphs", "limits", "models", "observability", "pausing", "quotas", "reading-files", "runs"),
             *("sessions", "storage", "streams", "testing", "types", "upgrading", "web"),
             *("webhooks", "workers", "workflows", "approvals"),
         )
