@@ -30,6 +30,7 @@ _PACKAGES = (
     "sync",
     "integrations",
     "integrations/aws_lambda",
+    "integrations/reading",
     "access",
     "review",
     "webhooks",

@@ -140,7 +140,7 @@ def test_there_are_examples() -> None:
                 "client",
                 "events",
             ),
-            *("graphs", "limits", "models", "observability", "pausing", "quotas", "runs"),
+            *("graphs", "limits", "models", "observability", "pausing", "quotas", "reading-files", "runs"),
             *("sessions", "storage", "streams", "testing", "types", "upgrading", "web"),
             *("webhooks", "workers", "workflows", "approvals"),
         )
@@ -295,6 +295,7 @@ def test_every_error_has_a_code_of_its_own_and_a_message() -> None:
     )
     assert [cls.__name__ for cls in classes if cls.retryable] == [
         "EndpointUnreachable",
+        "ExtractionUnavailable",
         "InboxFull",
         "ModelUnavailable",
         "NotReady",

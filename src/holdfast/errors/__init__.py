@@ -18,6 +18,8 @@
     │   │   └── SignalMisfit      a payload that does not fit the type of its signal
     │   ├── InvalidPrompt         messages, tools or parameters that no model accepts
     │   ├── InvalidName           an id or a name that is not valid
+    │   ├── FileRejected          a file that is damaged, hostile or not supported
+    │   ├── NotConfigured         a step needs what is not installed or configured here
     │   ├── PublicUrlMissing      a callback, but no public address of the server
     │   ├── QuotaTooSmall         one request needs more than a quota permits in a window
     │   ├── ResourceMissing       a worker lacks a model, quota or task of its graphs
@@ -66,6 +68,8 @@
     │   ├── IdTaken               the id of a project, document or workflow is in use
     │   ├── StatusRefused         a workflow of a document cannot change to this status
     │   ├── NotReady              the server shuts down, or cannot use its store (retryable)
+    │   ├── ExtractionFailed      no text could be made of an image or a recording
+    │   │   └── ExtractionUnavailable the engine or the service does not answer (retryable)
     │   └── TooManyRequests       the caller sends too many requests (retryable)
     ├── Unsuccessful              the run did not finish, so there is no result
     │   ├── RunFailed             a node failed, and is not tried again
@@ -134,7 +138,8 @@ succeed later without a correction. The docstring of a class is its default mess
 
 The module ``requests`` has the errors for mistakes of callers, ``refusals`` for refused requests,
 ``reviews`` for reviews, ``documents`` for documents, ``service`` for what a server refuses,
-``runs`` for runs that did not finish, ``nodes`` for code inside nodes, ``stores`` for the store.
+``runs`` for runs that did not finish, ``nodes`` for code inside nodes, ``stores`` for the store,
+``extraction`` for files and for the services that make text of images and speech.
 """
 
 from holdfast.errors.documents import (
@@ -144,6 +149,12 @@ from holdfast.errors.documents import (
     ProjectNotFound,
     SegmentNotFound,
     StatusRefused,
+)
+from holdfast.errors.extraction import (
+    ExtractionFailed,
+    ExtractionUnavailable,
+    FileRejected,
+    NotConfigured,
 )
 from holdfast.errors.nodes import (
     AnswerTooLarge,
@@ -308,6 +319,9 @@ __all__ = [
     "DocumentWorkflowNotFound",
     "EndpointUnreachable",
     "ExpiryNotLater",
+    "ExtractionFailed",
+    "ExtractionUnavailable",
+    "FileRejected",
     "Forbidden",
     "HeartbeatTimedOut",
     "HoldfastError",
@@ -344,6 +358,7 @@ __all__ = [
     "NotAmbiguous",
     "NotAssigned",
     "NotAwaited",
+    "NotConfigured",
     "NotDone",
     "NotPausable",
     "NotReady",

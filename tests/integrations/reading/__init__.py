@@ -1,0 +1,1 @@
+"""Readers of files, OCR and transcription."""
