@@ -38,6 +38,20 @@ NEEDED: dict[str, Role] = {
     "DELETE /v1/bulk/{id}": "operator",
     "POST /v1/callbacks/{token}": "public",
     "GET /v1/cost": "viewer",
+    "GET /v1/document-workflows": "viewer",
+    "GET /v1/document-workflows/counts": "viewer",
+    "GET /v1/document-workflows/{id}": "viewer",
+    "POST /v1/document-workflows/{id}/retry": "operator",
+    "GET /v1/document-workflows/{id}/segments": "viewer",
+    "GET /v1/document-workflows/{id}/segments/{index}": "viewer",
+    "GET /v1/document-workflows/{id}/segments/{index}/content": "viewer",
+    "GET /v1/document-workflows/{id}/segments/{index}/image": "viewer",
+    "GET /v1/document-workflows/{id}/steps": "viewer",
+    "GET /v1/documents/{id}": "viewer",
+    "DELETE /v1/documents/{id}": "operator",
+    "GET /v1/documents/{id}/document-workflows": "viewer",
+    "POST /v1/documents/{id}/document-workflows": "operator",
+    "GET /v1/documents/{id}/file": "viewer",
     "GET /v1/fleet/graphs": "viewer",
     "GET /v1/fleet/overview": "operator",
     "GET /v1/fleet/stuck": "viewer",
@@ -49,6 +63,14 @@ NEEDED: dict[str, Role] = {
     "POST /v1/keys": "admin",
     "DELETE /v1/keys/{id}": "admin",
     "GET /v1/openapi.json": "public",
+    "GET /v1/projects": "viewer",
+    "POST /v1/projects": "operator",
+    "GET /v1/projects/{id}": "viewer",
+    "DELETE /v1/projects/{id}": "admin",
+    "PATCH /v1/projects/{id}": "operator",
+    "GET /v1/projects/{id}/document-workflows": "viewer",
+    "GET /v1/projects/{id}/documents": "viewer",
+    "POST /v1/projects/{id}/documents": "operator",
     "GET /v1/quotas": "viewer",
     "GET /v1/reviews": "reviewer",
     "GET /v1/reviews/{id}": "reviewer",
@@ -74,8 +96,8 @@ NEEDED: dict[str, Role] = {
     "GET /v1/runs/{id}/interrupts": "reviewer",
     "POST /v1/runs/{id}/interrupts": "reviewer",
     "GET /v1/runs/{id}/result": "viewer",
-    "GET /v1/runs/{id}/reviews": "reviewer",
     "POST /v1/runs/{id}/retry": "operator",
+    "GET /v1/runs/{id}/reviews": "reviewer",
     "GET /v1/runs/{id}/set-aside": "viewer",
     "POST /v1/runs/{id}/signals": "reviewer",
     "GET /v1/runs/{id}/spending": "viewer",
@@ -86,6 +108,10 @@ NEEDED: dict[str, Role] = {
     "GET /v1/sessions/{session}/queue": "viewer",
     "GET /v1/streams/runs": "viewer",
     "WS /v1/streams/runs/ws": "viewer",
+    "POST /v1/uploads": "operator",
+    "GET /v1/uploads/{id}": "operator",
+    "DELETE /v1/uploads/{id}": "operator",
+    "PATCH /v1/uploads/{id}": "operator",
     "GET /v1/webhooks": "admin",
     "POST /v1/webhooks": "admin",
     "GET /v1/webhooks/{id}": "admin",
@@ -96,7 +122,7 @@ NEEDED: dict[str, Role] = {
 }
 
 
-NAMED = dict.fromkeys(("id", "name", "session", "call", "token"), "x")
+NAMED = {**dict.fromkeys(("id", "name", "session", "call", "token"), "x"), "index": "1"}
 
 
 async def test_the_routes_and_their_roles(hf: Holdfast) -> None:
