@@ -7,7 +7,7 @@ import re
 import sqlite3
 import unicodedata
 
-from hypothesis import assume, example, given
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.clock import SystemClock
@@ -40,6 +40,7 @@ def found(content: str, question: str, *, title: str = "") -> list[SegmentHit]:
         file.close()
 
 
+@settings(deadline=None)
 @given(content=ANY_TEXT, question=ANY_TEXT, title=ANY_TEXT)
 @example(content="a", question='""', title="")
 @example(content="\x02a\x03", question="a", title="\x1f")
@@ -56,6 +57,7 @@ def test_any_question_about_any_content(content: str, question: str, title: str)
         assert SegmentHit.from_dict(hit.as_dict()) == hit
 
 
+@settings(deadline=None)
 @given(content=ANY_TEXT, document=ANY_TEXT, question=ANY_TEXT)
 def test_no_question_reaches_another_tenant(content: str, document: str, question: str) -> None:
     file = SearchFile(MEMORY, SystemClock())
@@ -70,6 +72,7 @@ def test_no_question_reaches_another_tenant(content: str, document: str, questio
         file.close()
 
 
+@settings(deadline=None)
 @given(words=st.lists(WORD, min_size=1, max_size=8), chosen=st.integers(0, 7))
 def test_each_word_and_its_beginning_are_found(words: list[str], chosen: int) -> None:
     word = words[chosen % len(words)]
@@ -80,6 +83,7 @@ def test_each_word_and_its_beginning_are_found(words: list[str], chosen: int) ->
         assert word in " ".join(marked)
 
 
+@settings(deadline=None)
 @given(words=st.lists(WORD, min_size=2, max_size=8), at=st.integers(0, 6))
 def test_a_phrase_is_found_and_an_excluded_word_is_not(words: list[str], at: int) -> None:
     at %= len(words) - 1
@@ -90,6 +94,7 @@ def test_a_phrase_is_found_and_an_excluded_word_is_not(words: list[str], at: int
     assert found(content, f"{words[0]} -{words[1]}") == []
 
 
+@settings(deadline=None)
 @given(text=st.text(alphabet="東京都合計金額文書検索ひらカナ문서검색", min_size=1, max_size=12))
 def test_scripts_without_spaces_are_searched_by_character(text: str) -> None:
     (hit,) = found(f"前{text}後", text)
@@ -97,12 +102,14 @@ def test_scripts_without_spaces_are_searched_by_character(text: str) -> None:
     assert hit.snippet == f"前{text}後"
 
 
+@settings(deadline=None)
 @given(text=ANY_TEXT)
 def test_breaks_leave_the_text_as_it_is(text: str) -> None:
     kept = text.replace("\x1f", "")
     assert with_word_breaks(kept).replace("\x1f", "") == kept
 
 
+@settings(deadline=None)
 @given(text=st.text(alphabet="a\x02\x03\x1f…", max_size=700))
 def test_marks_are_in_order_whatever_is_marked(text: str) -> None:
     snippet, marks = marked_snippet(text)
