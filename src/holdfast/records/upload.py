@@ -59,7 +59,7 @@ class StoredUpload(msgspec.Struct, frozen=True, kw_only=True):
     project: str
     status: UploadStatus | str
     name: str
-    file_type: str
+    file_type: str = ""
     length: int
     offset: int = 0
     parts: int = 0
