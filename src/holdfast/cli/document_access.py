@@ -92,6 +92,6 @@ async def load_content(holdfast: Opened, segment: DocumentSegment) -> dict[str, 
 async def retry(holdfast: Opened, workflow: DocumentWorkflow, segment: int | None) -> None:
     """Let a workflow go on where it failed, or analyze one segment again."""
     if isinstance(holdfast, Holdfast):
-        await retry_workflow(holdfast, workflow, segment=segment)
+        await retry_workflow(holdfast, workflow.id, segment=segment)
     else:
         await documents_of(holdfast).retry(workflow.id, segment=segment)
