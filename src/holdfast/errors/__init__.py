@@ -71,6 +71,9 @@
     │   ├── SegmentNotFound       the workflow has no segment of this index yet
     │   ├── IdTaken               the id of a project, document or workflow is in use
     │   ├── StatusRefused         a workflow of a document cannot change to this status
+    │   ├── SearchNotConfigured   the store has no search over segments
+    │   ├── SearchUnavailable     the search does not respond now (retryable)
+    │   ├── SearchIndexDamaged    the search index cannot be read, and must be built again
     │   ├── StoredFileNotFound    the tenant has no file at this address
     │   ├── UploadNotFound        the tenant has no upload of this id
     │   ├── UploadGone            the upload has expired or was terminated
@@ -98,6 +101,7 @@
     │   │   ├── CallChanged       its key was used before, or it is not what was approved
     │   │   └── NotDone           raised by a tool that certainly did nothing
     │   ├── InvalidState          the state does not match its type
+    │   ├── MapFailed             more items of a map failed than it tolerates
     │   ├── ModelError            a model returned no usable answer
     │   │   ├── InvalidAnswer     its answer is not JSON, does not match, or was cut off
     │   │   │   └── AnswerTooLarge    it is larger, longer or slower than permitted
@@ -114,6 +118,7 @@
     │   ├── NotPausable           a wait in a node that may not wait
     │   │   └── WaitInsideTimeout a wait inside of a timeout that cannot end it
     │   ├── ResultTaken           another visit of a node took the child's result
+    │   ├── UnknownItem           a map asks for an item function that the graph does not have
     │   ├── WaitBeyondExpiry      a sleep that would outlast the run
     │   └── WaitTimedOut          what a node waited for did not arrive in time
     ├── ServerUnavailable         a server does not respond, or failed (retryable)
@@ -145,10 +150,10 @@
 succeed later without a correction. The docstring of a class is its default message.
 
 The module ``requests`` has the errors for mistakes of callers, ``refusals`` for refused requests,
-``reviews`` for reviews, ``documents`` for documents, ``uploads`` for files and uploads,
-``extraction`` for files and for the services that make text of images and speech, ``service`` for
-what a server refuses, ``runs`` for runs that did not finish, ``nodes`` for code inside nodes,
-``stores`` for the store.
+``reviews`` for reviews, ``documents`` for documents, ``search`` for searches, ``uploads`` for files
+and uploads, ``extraction`` for files and for the services that make text of images and speech,
+``service`` for what a server refuses, ``runs`` for runs that did not finish, ``nodes`` for code
+inside nodes, ``stores`` for the store.
 """
 
 from holdfast.errors.documents import (
@@ -179,6 +184,7 @@ from holdfast.errors.nodes import (
     InvalidArguments,
     InvalidResult,
     InvalidState,
+    MapFailed,
     ModelError,
     ModelRefused,
     ModelUnavailable,
@@ -191,6 +197,7 @@ from holdfast.errors.nodes import (
     ResultTaken,
     ResultTooLarge,
     TurnsSpent,
+    UnknownItem,
     UnknownModel,
     UnknownTask,
     WaitBeyondExpiry,
@@ -262,6 +269,7 @@ from holdfast.errors.runs import (
     UnknownNode,
     Unsuccessful,
 )
+from holdfast.errors.search import SearchIndexDamaged, SearchNotConfigured, SearchUnavailable
 from holdfast.errors.service import (
     BulkJobEnded,
     BulkJobNotFound,
@@ -370,6 +378,7 @@ __all__ = [
     "JournalDamaged",
     "KeyNotFound",
     "LengthRequired",
+    "MapFailed",
     "ModelError",
     "ModelRefused",
     "ModelUnavailable",
@@ -410,6 +419,9 @@ __all__ = [
     "RunFailed",
     "RunNotFound",
     "RunQuarantined",
+    "SearchIndexDamaged",
+    "SearchNotConfigured",
+    "SearchUnavailable",
     "SegmentNotFound",
     "ServerStopping",
     "ServerUnavailable",
@@ -435,6 +447,7 @@ __all__ = [
     "TurnsSpent",
     "Unauthenticated",
     "UnknownGraph",
+    "UnknownItem",
     "UnknownModel",
     "UnknownNode",
     "UnknownSignal",
