@@ -105,6 +105,7 @@ NEEDED: dict[str, Role] = {
     "GET /v1/runs/{id}/stream": "viewer",
     "GET /v1/runs/{id}/waits": "viewer",
     "WS /v1/runs/{id}/ws": "viewer",
+    "GET /v1/search": "viewer",
     "GET /v1/sessions/{session}/queue": "viewer",
     "GET /v1/streams/runs": "viewer",
     "WS /v1/streams/runs/ws": "viewer",
