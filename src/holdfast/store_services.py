@@ -9,6 +9,7 @@ from holdfast.access.api_keys import ApiKeys
 from holdfast.access.sessions import Sessions
 from holdfast.clock import Clock
 from holdfast.documents.documents import Documents
+from holdfast.documents.search import SegmentSearch
 from holdfast.engine.client import sweep
 from holdfast.engine.client.bulk_jobs import BulkJobs
 from holdfast.engine.client.quota_levels import QuotaLevels
@@ -40,6 +41,7 @@ class StoreServices:
         tenant: str,
         public_url: str | None,
         reviews: ReviewOptions,
+        search: SegmentSearch | None,
     ) -> None:
         kernel = services.kernel
         self._services = services
@@ -49,9 +51,12 @@ class StoreServices:
         self._callbacks = Callbacks(kernel, services.workers)
         self._reviews = Reviews(kernel, services.workers, tenant, reviews)
         self._documents = Documents(kernel, services.workers, tenant)
+        self._documents.search = search
         if public_url := public_url or os.environ.get("HOLDFAST_PUBLIC_URL"):
             self._callbacks.set_public_url(public_url)
         self._fleet = Fleet(kernel, tenant, lambda: self.saved)
+        self.search = search
+        """Finds segments of documents by their words; None where no search is configured."""
         self.sessions = Sessions(kernel)
         """Browsers that are signed in at the pages of a server."""
         self.bulk_jobs = BulkJobs(kernel)

@@ -23,13 +23,15 @@ from holdfast.documents.argument_checks import (
     validated_workflow_status,
 )
 from holdfast.documents.connections import DocumentConnections
+from holdfast.documents.files import DocumentFiles
 from holdfast.documents.loading import DocumentStore
 from holdfast.documents.project_documents import ProjectDocuments
 from holdfast.documents.projects import Projects
 from holdfast.documents.removal import DocumentRemoval
-from holdfast.documents.search import SearchRemoval
+from holdfast.documents.search import SegmentSearch
 from holdfast.documents.segments import DocumentSegments
 from holdfast.documents.steps import DocumentSteps
+from holdfast.documents.uploads import DocumentUploads
 from holdfast.documents.workflows import DocumentWorkflows
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.argument_checks import positive_ms, validated_limit
@@ -76,10 +78,14 @@ class Documents:
         self._segments = DocumentSegments(store)
         self._connections = DocumentConnections(store)
         self._removal = DocumentRemoval(store, workers, lambda: self.search)
-        self.search: SearchRemoval | None = None
+        self.search: SegmentSearch | None = None
         """The search over segments, which forgets what is deleted; None if there is none."""
         self.projects = Projects(store, self._removal.delete_project)
         """The projects, each of which has documents."""
+        self.files = DocumentFiles(kernel, tenant, places=self)
+        """The content of documents, in parts."""
+        self.uploads = DocumentUploads(kernel, tenant, files=self.files, documents=self)
+        """Documents on their way in."""
 
     def place(self, id: str | None = None, *, tenant: str | None = None) -> DocumentPlace:
         """Return where the blobs of a document go that is added later. Nothing is written.

@@ -23,6 +23,10 @@
     │   ├── PublicUrlMissing      a callback, but no public address of the server
     │   ├── QuotaTooSmall         one request needs more than a quota permits in a window
     │   ├── ResourceMissing       a worker lacks a model, quota or task of its graphs
+    │   ├── FileTooLarge          a file that is larger than this process accepts
+    │   ├── ChecksumMismatch      bytes that do not have their checksum
+    │   ├── LengthRequired        a file without its length
+    │   ├── ProtocolMismatch      a request of another version of tus
     │   ├── TargetRefused         a webhook's address that must not be contacted
     │   └── UnknownSignal         a signal that the graph does not declare
     ├── Refused                   a valid request was refused
@@ -67,6 +71,15 @@
     │   ├── SegmentNotFound       the workflow has no segment of this index yet
     │   ├── IdTaken               the id of a project, document or workflow is in use
     │   ├── StatusRefused         a workflow of a document cannot change to this status
+    │   ├── SearchNotConfigured   the store has no search over segments
+    │   ├── SearchUnavailable     the search does not respond now (retryable)
+    │   ├── SearchIndexDamaged    the search index cannot be read, and must be built again
+    │   ├── StoredFileNotFound    the tenant has no file at this address
+    │   ├── UploadNotFound        the tenant has no upload of this id
+    │   ├── UploadGone            the upload has expired or was terminated
+    │   ├── UploadConflict        the upload does not continue at this offset
+    │   ├── UploadInterrupted     the bytes stopped arriving (retryable)
+    │   ├── UploadsBusy           this process receives too many files (retryable)
     │   ├── NotReady              the server shuts down, or cannot use its store (retryable)
     │   ├── ExtractionFailed      no text could be made of an image or a recording
     │   │   └── ExtractionUnavailable the engine or the service does not answer (retryable)
@@ -137,9 +150,10 @@
 succeed later without a correction. The docstring of a class is its default message.
 
 The module ``requests`` has the errors for mistakes of callers, ``refusals`` for refused requests,
-``reviews`` for reviews, ``documents`` for documents, ``service`` for what a server refuses,
-``runs`` for runs that did not finish, ``nodes`` for code inside nodes, ``stores`` for the store,
-``extraction`` for files and for the services that make text of images and speech.
+``reviews`` for reviews, ``documents`` for documents, ``search`` for searches, ``uploads`` for files
+and uploads, ``extraction`` for files and for the services that make text of images and speech,
+``service`` for what a server refuses, ``runs`` for runs that did not finish, ``nodes`` for code
+inside nodes, ``stores`` for the store.
 """
 
 from holdfast.errors.documents import (
@@ -255,6 +269,7 @@ from holdfast.errors.runs import (
     UnknownNode,
     Unsuccessful,
 )
+from holdfast.errors.search import SearchIndexDamaged, SearchNotConfigured, SearchUnavailable
 from holdfast.errors.service import (
     BulkJobEnded,
     BulkJobNotFound,
@@ -290,6 +305,18 @@ from holdfast.errors.stores import (
     StoreUnusable,
     Throttled,
 )
+from holdfast.errors.uploads import (
+    ChecksumMismatch,
+    FileTooLarge,
+    LengthRequired,
+    ProtocolMismatch,
+    StoredFileNotFound,
+    UploadConflict,
+    UploadGone,
+    UploadInterrupted,
+    UploadNotFound,
+    UploadsBusy,
+)
 
 __all__ = [
     "AccessDenied",
@@ -312,6 +339,7 @@ __all__ = [
     "CallbackInvalid",
     "ChangesOff",
     "ChangesTrimmed",
+    "ChecksumMismatch",
     "ConditionFailed",
     "CredentialsExpired",
     "CredentialsMissing",
@@ -322,6 +350,7 @@ __all__ = [
     "ExtractionFailed",
     "ExtractionUnavailable",
     "FileRejected",
+    "FileTooLarge",
     "Forbidden",
     "HeartbeatTimedOut",
     "HoldfastError",
@@ -348,6 +377,7 @@ __all__ = [
     "ItemTooLarge",
     "JournalDamaged",
     "KeyNotFound",
+    "LengthRequired",
     "MapFailed",
     "ModelError",
     "ModelRefused",
@@ -367,6 +397,7 @@ __all__ = [
     "PayloadTooLarge",
     "PriceUnknown",
     "ProjectNotFound",
+    "ProtocolMismatch",
     "PublicUrlMissing",
     "QuotaTooSmall",
     "RecordTooLarge",
@@ -388,6 +419,9 @@ __all__ = [
     "RunFailed",
     "RunNotFound",
     "RunQuarantined",
+    "SearchIndexDamaged",
+    "SearchNotConfigured",
+    "SearchUnavailable",
     "SegmentNotFound",
     "ServerStopping",
     "ServerUnavailable",
@@ -405,6 +439,7 @@ __all__ = [
     "StoreReplaced",
     "StoreUnavailable",
     "StoreUnusable",
+    "StoredFileNotFound",
     "TargetRefused",
     "Throttled",
     "TooManyRequests",
@@ -418,6 +453,11 @@ __all__ = [
     "UnknownSignal",
     "UnknownTask",
     "Unsuccessful",
+    "UploadConflict",
+    "UploadGone",
+    "UploadInterrupted",
+    "UploadNotFound",
+    "UploadsBusy",
     "WaitBeyondExpiry",
     "WaitInsideTimeout",
     "WaitTimedOut",

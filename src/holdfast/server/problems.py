@@ -25,20 +25,25 @@ from holdfast.errors import (
     BulkJobNotFound,
     CallbackExpired,
     CallbackInvalid,
+    ChecksumMismatch,
     DocumentNotFound,
     DocumentWorkflowNotFound,
     ExpiryNotLater,
+    FileRejected,
+    FileTooLarge,
     Forbidden,
     HoldfastError,
     InboxFull,
     InvalidRequest,
     KeyNotFound,
+    LengthRequired,
     NotAmbiguous,
     NotAssigned,
     NotReady,
     NotRetryable,
     PayloadTooLarge,
     ProjectNotFound,
+    ProtocolMismatch,
     Refused,
     ReviewChanged,
     ReviewClaimed,
@@ -49,10 +54,13 @@ from holdfast.errors import (
     RunClosing,
     RunEnded,
     RunNotFound,
+    SearchIndexDamaged,
+    SearchUnavailable,
     SegmentNotFound,
     ServerStopping,
     SessionBusy,
     SignalMisfit,
+    StoredFileNotFound,
     StoreError,
     Throttled,
     TooManyRequests,
@@ -60,13 +68,27 @@ from holdfast.errors import (
     UnknownGraph,
     UnknownSignal,
     Unsuccessful,
+    UploadConflict,
+    UploadGone,
+    UploadInterrupted,
+    UploadNotFound,
+    UploadsBusy,
     WebhookNotFound,
 )
 from holdfast.model.json_form import JsonForm
 from holdfast.server.expectations import expectation
 from holdfast.server.routing import description_of
 
-__all__ = ["LEFT", "PROBLEM_JSON", "RETRY_LATER", "STATUSES", "Problem", "problem_of", "status_of"]
+__all__ = [
+    "LEFT",
+    "PROBLEM_JSON",
+    "RETRY_LATER",
+    "STATUSES",
+    "TUS_VERSION",
+    "Problem",
+    "problem_of",
+    "status_of",
+]
 
 _log = get_logger("holdfast.server")
 
@@ -75,18 +97,33 @@ _RETRY_AFTER_SECONDS = 1
 LEFT = "holdfast.left"
 """What a request's scope has if the client left before its body had arrived."""
 _NO_PATH = "there is no such path; the API is described at /v1/openapi.json"
+TUS_VERSION = "1.0.0"
+"""The version of tus, the protocol of uploads, that the server has."""
+CHECKSUM_MISMATCH = 460
+"""A status of tus, which HTTP does not have."""
 RETRY_LATER = (429, 503)
 """The statuses whose responses have the header Retry-After."""
 
 # The first class that matches counts, so a subclass stands before its base.
 STATUSES: tuple[tuple[type[HoldfastError], int], ...] = (
     (PayloadTooLarge, 413),
+    (FileTooLarge, 413),
+    (FileRejected, 415),
+    (ChecksumMismatch, CHECKSUM_MISMATCH),
+    (LengthRequired, 411),
+    (ProtocolMismatch, 412),
     (SignalMisfit, 422),
     (UnknownSignal, 422),
     (InvalidRequest, 422),
     (Unauthenticated, 401),
     (Forbidden, 403),
     (RunNotFound, 404),
+    (StoredFileNotFound, 404),
+    (UploadNotFound, 404),
+    (UploadGone, 410),
+    (UploadConflict, 409),
+    (UploadInterrupted, 408),
+    (UploadsBusy, 503),
     (KeyNotFound, 404),
     (CallbackInvalid, 404),
     (WebhookNotFound, 404),
@@ -104,6 +141,8 @@ STATUSES: tuple[tuple[type[HoldfastError], int], ...] = (
     (TooManyRequests, 429),
     (InboxFull, 429),
     (NotReady, 503),
+    (SearchIndexDamaged, 503),
+    (SearchUnavailable, 503),
     (AlreadyExists, 409),
     (BudgetShared, 409),
     (BulkJobEnded, 409),
@@ -155,7 +194,9 @@ def problem_of(request: Request[Any, Any, Any], error: Exception) -> Response[An
     """Return the response to a request that raised an error."""
     if isinstance(error, HoldfastError):
         wait = getattr(error, "retry_after_seconds", _RETRY_AFTER_SECONDS)
-        headers = {"Retry-After": f"{wait:.0f}"} if error.retryable else None
+        headers = {"Retry-After": f"{wait:.0f}"} if error.retryable else {}
+        if isinstance(error, ProtocolMismatch):
+            headers["Tus-Version"] = TUS_VERSION
         return _response(_problem_of_ours(error), headers=headers)
     if isinstance(error, HTTPException) and error.status_code < 500:
         return _response(_problem_of_request(request, error), headers=error.headers)
@@ -173,8 +214,12 @@ def _problem_of_ours(error: HoldfastError) -> Problem:
     if status == 500:
         _log.error("no status is known for %s: %s", type(error).__name__, error)
     field = getattr(error, "field", None)
-    title = HTTPStatus(status).phrase
+    title = _title(status)
     return Problem(title, status, error.code, str(error), field, **_members_of(error))
+
+
+def _title(status: int) -> str:
+    return "Checksum Mismatch" if status == CHECKSUM_MISMATCH else HTTPStatus(status).phrase
 
 
 def _members_of(error: HoldfastError) -> dict[str, Any]:
