@@ -59,6 +59,12 @@
     │   ├── NoAddress             a notifier has no address of a reviewer
     │   ├── ReviewLinkInvalid     no such link: forged, malformed, or its review is gone
     │   ├── ReviewLinkExpired     the link to a review has expired
+    │   ├── ProjectNotFound       the tenant has no project of this id
+    │   ├── DocumentNotFound      the tenant has no document of this id
+    │   ├── DocumentWorkflowNotFound  no document of the tenant has a workflow of this id
+    │   ├── SegmentNotFound       the workflow has no segment of this index yet
+    │   ├── IdTaken               the id of a project, document or workflow is in use
+    │   ├── StatusRefused         a workflow of a document cannot change to this status
     │   ├── NotReady              the server shuts down, or cannot use its store (retryable)
     │   └── TooManyRequests       the caller sends too many requests (retryable)
     ├── Unsuccessful              the run did not finish, so there is no result
@@ -125,10 +131,18 @@
 succeed later without a correction. The docstring of a class is its default message.
 
 The module ``requests`` has the errors for mistakes of callers, ``refusals`` for refused requests,
-``reviews`` for reviews, ``service`` for what a server refuses, ``runs`` for runs that did not
-finish, ``nodes`` for code inside nodes, ``stores`` for the store.
+``reviews`` for reviews, ``documents`` for documents, ``service`` for what a server refuses,
+``runs`` for runs that did not finish, ``nodes`` for code inside nodes, ``stores`` for the store.
 """
 
+from holdfast.errors.documents import (
+    DocumentNotFound,
+    DocumentWorkflowNotFound,
+    IdTaken,
+    ProjectNotFound,
+    SegmentNotFound,
+    StatusRefused,
+)
 from holdfast.errors.nodes import (
     AnswerTooLarge,
     ArgumentsTooLarge,
@@ -286,11 +300,14 @@ __all__ = [
     "ConditionFailed",
     "CredentialsExpired",
     "CredentialsMissing",
+    "DocumentNotFound",
+    "DocumentWorkflowNotFound",
     "EndpointUnreachable",
     "ExpiryNotLater",
     "Forbidden",
     "HeartbeatTimedOut",
     "HoldfastError",
+    "IdTaken",
     "InboxFull",
     "InvalidAnswer",
     "InvalidArguments",
@@ -329,6 +346,7 @@ __all__ = [
     "OutcomeUnknown",
     "PayloadTooLarge",
     "PriceUnknown",
+    "ProjectNotFound",
     "PublicUrlMissing",
     "QuotaTooSmall",
     "RecordTooLarge",
@@ -350,10 +368,12 @@ __all__ = [
     "RunFailed",
     "RunNotFound",
     "RunQuarantined",
+    "SegmentNotFound",
     "ServerStopping",
     "ServerUnavailable",
     "SessionBusy",
     "SignalMisfit",
+    "StatusRefused",
     "StoreClosed",
     "StoreCorrupt",
     "StoreError",

@@ -1,0 +1,1 @@
+"""Projects, documents, and the workflows that process them: `Documents` of an open store."""
