@@ -3,6 +3,7 @@
 from holdfast.server.routes.bulk import BULK
 from holdfast.server.routes.callbacks import CALLBACKS
 from holdfast.server.routes.description import DESCRIPTION
+from holdfast.server.routes.document_streams import DOCUMENT_STREAMS
 from holdfast.server.routes.fleet import FLEET
 from holdfast.server.routes.graphs import GRAPHS
 from holdfast.server.routes.health import HEALTH
@@ -30,6 +31,7 @@ HANDLERS = (
     *INTERRUPTS,
     *STREAMS,
     *LIST_STREAMS,
+    *DOCUMENT_STREAMS,
     *SESSIONS,
     *QUOTAS,
     *BULK,

@@ -1,0 +1,122 @@
+"""`SegmentBoard`: the states of a document's segments, and how to read only what is new of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterator
+from typing import Protocol
+
+import msgspec
+
+from holdfast.model.document import STEP_STATUSES, DocumentSegment, DocumentSegmentPage, StepStatus
+from holdfast.server.streams.index_ranges import IndexRange, gaps, joined, ranges_of, rotated
+
+__all__ = ["SegmentBoard", "SegmentChange", "SegmentReads"]
+
+_SETTLED: tuple[StepStatus, ...] = ("completed", "skipped")
+# What one look may cost: each range is a query, each segment about a kilobyte.
+_RANGES_MAX = 32
+_LOOK_SEGMENTS_MAX = 1_000
+# A query that also returns so many known segments costs no more than one more query.
+_APART_MAX = 4
+_PAGE_SEGMENTS = 250
+_ERRORS_MAX = 100
+_ERROR_CHARS_MAX = 500
+
+
+class SegmentChange(msgspec.Struct, frozen=True):
+    """A segment that is new, or whose status has changed."""
+
+    index: int
+    status: StepStatus
+    error: str | None
+
+
+class SegmentReads(Protocol):
+    """Reads a page of the segments from ``after + 1`` to ``through``."""
+
+    def __call__(self, *, after: int, through: int, limit: int) -> Awaitable[DocumentSegmentPage]:
+        """Return the page, in the order of the segments."""
+        ...
+
+
+class SegmentBoard:
+    """What is known of the segments of one workflow.
+
+    Segments are written in any order, and nothing says which are new. A look reads the gaps between
+    the segments that are known to be done. So it reads a segment about once, and what one look
+    costs does not depend on how large the document is.
+    """
+
+    def __init__(self, read: SegmentReads) -> None:
+        self.errors: dict[int, str] = {}
+        """Why segments failed; of the first ones only."""
+        self._read = read
+        self._states = bytearray()
+        self._looked_to = 0
+
+    def count(self, status: StepStatus) -> int:
+        """Return how many segments have a status, as far as they are known."""
+        return self._states.count(_code(status))
+
+    def ranges(self, status: StepStatus) -> list[IndexRange]:
+        """Return the segments that have a status."""
+        return ranges_of(self._indices(status))
+
+    async def look(self, total: int, *, whole: bool) -> list[SegmentChange]:
+        """Return the segments that are new or have changed.
+
+        ``whole`` looks at all that are not known to be done, however many there are.
+        """
+        missing = gaps(ranges_of(self._settled()), total)
+        changes: list[SegmentChange] = []
+        if whole:
+            for range in joined(missing, apart_max=_PAGE_SEGMENTS):
+                await self._look_at(range, changes, limit=total)
+            self._looked_to = 0
+            return changes
+        left = _LOOK_SEGMENTS_MAX
+        ranges = rotated(joined(missing, apart_max=_APART_MAX), after=self._looked_to)
+        for range in ranges[:_RANGES_MAX]:
+            left -= await self._look_at(range, changes, limit=left)
+            if left <= 0:
+                break
+        return changes
+
+    async def _look_at(self, range: IndexRange, changes: list[SegmentChange], *, limit: int) -> int:
+        """Add what has changed in a range, and return how many segments were read for that."""
+        after, through = range[0] - 1, range[1]
+        count = 0
+        while after < through and count < limit:
+            size = min(_PAGE_SEGMENTS, limit - count, through - after)
+            page = await self._read(after=after, through=through, limit=size)
+            count += len(page.segments)
+            changes.extend(change for each in page if (change := self._noted(each)) is not None)
+            after = through if page.cursor is None else page.cursor
+            self._looked_to = after
+        return count
+
+    def _noted(self, segment: DocumentSegment) -> SegmentChange | None:
+        """Remember the state of a segment, and return it if it is another one than before."""
+        index, code = segment.index, _code(segment.status)
+        if index >= len(self._states):
+            self._states.extend(bytes(index + 1 - len(self._states)))
+        if self._states[index] == code:
+            return None
+        self._states[index] = code
+        self.errors.pop(index, None)
+        error = None if segment.error is None else segment.error[:_ERROR_CHARS_MAX]
+        if segment.status == "failed" and len(self.errors) < _ERRORS_MAX:
+            self.errors[index] = error or ""
+        return SegmentChange(index, segment.status, error)
+
+    def _settled(self) -> Iterator[int]:
+        codes = {_code(status) for status in _SETTLED}
+        return (index for index, code in enumerate(self._states) if code in codes)
+
+    def _indices(self, status: StepStatus) -> Iterator[int]:
+        code = _code(status)
+        return (index for index, each in enumerate(self._states) if each == code)
+
+
+def _code(status: StepStatus) -> int:
+    return 1 + STEP_STATUSES.index(status)
