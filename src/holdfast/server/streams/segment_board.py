@@ -16,8 +16,6 @@ _SETTLED: tuple[StepStatus, ...] = ("completed", "skipped")
 # What one look may cost: each range is a query, each segment about a kilobyte.
 _RANGES_MAX = 32
 _LOOK_SEGMENTS_MAX = 1_000
-# A query that also returns so many known segments costs no more than one more query.
-_APART_MAX = 4
 _PAGE_SEGMENTS = 250
 _ERRORS_MAX = 100
 _ERROR_CHARS_MAX = 500
@@ -70,13 +68,13 @@ class SegmentBoard:
         missing = gaps(ranges_of(self._settled()), total)
         changes: list[SegmentChange] = []
         if whole:
+            # A query that also returns known segments takes less time than many queries.
             for range in joined(missing, apart_max=_PAGE_SEGMENTS):
                 await self._look_at(range, changes, limit=total)
             self._looked_to = 0
             return changes
         left = _LOOK_SEGMENTS_MAX
-        ranges = rotated(joined(missing, apart_max=_APART_MAX), after=self._looked_to)
-        for range in ranges[:_RANGES_MAX]:
+        for range in rotated(missing, after=self._looked_to)[:_RANGES_MAX]:
             left -= await self._look_at(range, changes, limit=left)
             if left <= 0:
                 break

@@ -119,7 +119,11 @@ class WorkflowHub(ViewPoller[WorkflowView]):
         """Read the workflow, its steps, and the segments that are new."""
         workflow = await self._source.workflow()  # first: what it says is stored before it
         steps = await self._source.steps()
-        whole = before is None or workflow.status in ENDED_STATUSES
+        if before is not None and before.workflow["attempt"] != workflow.attempt:
+            self._board = SegmentBoard(self._source.segments)  # all may be processed again
+            whole = True
+        else:
+            whole = before is None or workflow.status in ENDED_STATUSES
         changed = await self._board.look(workflow.total_segments or 0, whole=whole)
         view = view_of(
             workflow,
