@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, NoReturn, TypeVar, Unpack
 
 from holdfast.clock import Clock, Ids, SystemClock, SystemIds
+from holdfast.documents.search_opening import SearchChoice, chosen_search
 from holdfast.engine.client import bulk
 from holdfast.engine.client.awaiting import RunOutcomes
 from holdfast.engine.client.launching import RunLauncher
@@ -99,6 +100,7 @@ class Holdfast(StoreServices):
         telemetry: Telemetry | None = None,
         public_url: str | None = None,
         reviews: ReviewOptions | None = None,
+        search: SearchChoice = "default",
         clock: Clock | None = None,
         ids: Ids | None = None,
         store: Store | None = None,
@@ -119,7 +121,9 @@ class Holdfast(StoreServices):
         ``telemetry`` gets the spans of runs, such as `holdfast.integrations.telemetry` has one.
         ``public_url`` is the address of the server with which `Context.callback` begins, by default
         that in ``HOLDFAST_PUBLIC_URL``. ``reviews`` says how reviewers are notified; see
-        `ReviewOptions`.
+        `ReviewOptions`. ``search`` finds segments of documents by their words; by default a store
+        in a file has an index beside it (``runs.db.search``), and one in DynamoDB has none. `close`
+        closes it.
 
         Raises:
             InvalidUrl: the address cannot be understood.
@@ -150,7 +154,11 @@ class Holdfast(StoreServices):
             self._kernel, self._workers, self._resources, self._outcomes
         )
         super().__init__(
-            self._services, tenant=self._tenant, public_url=public_url, reviews=review_options
+            self._services,
+            tenant=self._tenant,
+            public_url=public_url,
+            reviews=review_options,
+            search=chosen_search(search, self._store.url, clock=clock),
         )
 
     # --- runs -------------------------------------------------------------------------------------
@@ -417,6 +425,8 @@ class Holdfast(StoreServices):
         await self._workers.stop()
         await self._hooks.close(_HOOK_SECONDS)
         await self._resources.close()
+        if self.search is not None:
+            await self.search.close()
         await self._store.close()
 
     def __enter__(self) -> NoReturn:

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from holdfast.access.api_keys import ApiKeys
 from holdfast.access.sessions import Sessions
 from holdfast.clock import Clock
+from holdfast.documents.search import SegmentSearch
 from holdfast.engine.client import sweep
 from holdfast.engine.client.bulk_jobs import BulkJobs
 from holdfast.engine.client.quota_levels import QuotaLevels
@@ -39,6 +40,7 @@ class StoreServices:
         tenant: str,
         public_url: str | None,
         reviews: ReviewOptions,
+        search: SegmentSearch | None,
     ) -> None:
         kernel = services.kernel
         self._services = services
@@ -50,6 +52,8 @@ class StoreServices:
         if public_url := public_url or os.environ.get("HOLDFAST_PUBLIC_URL"):
             self._callbacks.set_public_url(public_url)
         self._fleet = Fleet(kernel, tenant, lambda: self.saved)
+        self.search = search
+        """Finds segments of documents by their words; None where no search is configured."""
         self.sessions = Sessions(kernel)
         """Browsers that are signed in at the pages of a server."""
         self.bulk_jobs = BulkJobs(kernel)

@@ -65,6 +65,9 @@
     │   ├── SegmentNotFound       the workflow has no segment of this index yet
     │   ├── IdTaken               the id of a project, document or workflow is in use
     │   ├── StatusRefused         a workflow of a document cannot change to this status
+    │   ├── SearchNotConfigured   the store has no search over segments
+    │   ├── SearchUnavailable     the search does not respond now (retryable)
+    │   ├── SearchIndexDamaged    the search index cannot be read, and must be built again
     │   ├── NotReady              the server shuts down, or cannot use its store (retryable)
     │   └── TooManyRequests       the caller sends too many requests (retryable)
     ├── Unsuccessful              the run did not finish, so there is no result
@@ -131,8 +134,9 @@
 succeed later without a correction. The docstring of a class is its default message.
 
 The module ``requests`` has the errors for mistakes of callers, ``refusals`` for refused requests,
-``reviews`` for reviews, ``documents`` for documents, ``service`` for what a server refuses,
-``runs`` for runs that did not finish, ``nodes`` for code inside nodes, ``stores`` for the store.
+``reviews`` for reviews, ``documents`` for documents, ``search`` for searches, ``service`` for what
+a server refuses, ``runs`` for runs that did not finish, ``nodes`` for code inside nodes, ``stores``
+for the store.
 """
 
 from holdfast.errors.documents import (
@@ -240,6 +244,7 @@ from holdfast.errors.runs import (
     UnknownNode,
     Unsuccessful,
 )
+from holdfast.errors.search import SearchIndexDamaged, SearchNotConfigured, SearchUnavailable
 from holdfast.errors.service import (
     BulkJobEnded,
     BulkJobNotFound,
@@ -368,6 +373,9 @@ __all__ = [
     "RunFailed",
     "RunNotFound",
     "RunQuarantined",
+    "SearchIndexDamaged",
+    "SearchNotConfigured",
+    "SearchUnavailable",
     "SegmentNotFound",
     "ServerStopping",
     "ServerUnavailable",
