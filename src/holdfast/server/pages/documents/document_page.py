@@ -22,7 +22,7 @@ from holdfast.server.pages.page import PageRequest, page, redirected
 from holdfast.server.problems import status_of
 from holdfast.server.services import Services, ServicesOf
 
-__all__ = ["DOCUMENT_PAGE", "chosen_workflow"]
+__all__ = ["DOCUMENT_PAGE", "chosen_workflow", "workflow_query"]
 
 _WORKFLOWS_MAX = 20
 _FAILED_MAX = 100
@@ -89,6 +89,13 @@ async def chosen_workflow(
     return await _workflow_of(requester, document, asked or document.workflow or "")
 
 
+def workflow_query(request: PageRequest, workflow: DocumentWorkflow | None) -> str:
+    """Return the query with which links stay at a workflow that the address names, or nothing."""
+    if workflow is None or "workflow" not in request.query_params:
+        return ""
+    return f"?workflow={quote(workflow.id, safe='~')}"
+
+
 async def _workflow_of(requester: Requester, document: Document, id: str) -> DocumentWorkflow:
     found = await requester.hf.documents.workflow(id, tenant=requester.tenant)
     if found.document != document.id:
@@ -123,6 +130,7 @@ async def _response(
             for each in all_workflows.workflows
             if workflow is None or each.id != workflow.id
         ],
+        "query": workflow_query(request, workflow),
         "error": "" if error is None else str(error),
         **await _segments_context(services, requester, request, workflow),
     }
@@ -139,14 +147,16 @@ async def _segments_context(
     workflow: DocumentWorkflow | None,
 ) -> dict[str, Any]:
     """Return the steps, and a page of the grid or the failed segments."""
-    context: dict[str, Any] = {"columns": [], "grid": None, "failed": None, "query": ""}
+    context: dict[str, Any] = {"columns": [], "grid": None, "failed": None}
     if workflow is None:
         return context
     documents, tenant = requester.hf.documents, requester.tenant
     now = datetime.fromtimestamp(services.hf.clock.now_ms() / 1000, UTC)
     steps = await documents.steps(workflow.id, tenant=tenant)
     context["columns"] = shown_columns(workflow, steps, now=now)
-    context["query"] = f"workflow={quote(workflow.id, safe='~')}&" if "workflow" in request.query_params else ""
+    context["query"] = (
+        f"workflow={quote(workflow.id, safe='~')}&" if "workflow" in request.query_params else ""
+    )
     total = workflow.total_segments or 0
     if total and "failed" in request.query_params:
         begin = min(_number(request.query_params.get("failed", "")), total)

@@ -56,7 +56,11 @@ async def create_project(
 ) -> Response[bytes]:
     """Create a project, and show it."""
     posted = await posted_by(services, requester, request)
-    given = {name: text.strip() for name in ("language", "document_prompt") if (text := posted.get(name, ""))}
+    given = {
+        name: text.strip()
+        for name in ("language", "document_prompt")
+        if (text := posted.get(name, ""))
+    }
     try:
         project = await requester.hf.documents.projects.create(
             posted.get("name", "").strip(), tenant=requester.tenant, **given
@@ -146,9 +150,7 @@ async def _rows(requester: Requester, shown: Sequence[Document]) -> list[_Row]:
         if document.workflow is None:
             return None
         try:
-            return await requester.hf.documents.workflow(
-                document.workflow, tenant=requester.tenant
-            )
+            return await requester.hf.documents.workflow(document.workflow, tenant=requester.tenant)
         except DocumentWorkflowNotFound:  # it is being deleted
             return None
 

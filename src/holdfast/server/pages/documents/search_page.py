@@ -74,7 +74,7 @@ async def _shown(requester: Requester, hits: list[SegmentHit]) -> list[_Hit]:
     names = dict(zip(ids, await asyncio.gather(*(_name(requester, id) for id in ids)), strict=True))
     return [
         _Hit(
-            path=f"{quote(hit.document, safe='~')}/segments/{hit.index}?workflow={quote(hit.workflow)}",
+            path=_path(hit),
             document=name,
             index=hit.index,
             title=hit.title,
@@ -83,6 +83,11 @@ async def _shown(requester: Requester, hits: list[SegmentHit]) -> list[_Hit]:
         for hit in hits
         if (name := names[hit.document]) is not None
     ]
+
+
+def _path(hit: SegmentHit) -> str:
+    document, workflow = (quote(each, safe="~") for each in (hit.document, hit.workflow))
+    return f"{document}/segments/{hit.index}?workflow={workflow}"
 
 
 async def _name(requester: Requester, document: str) -> str | None:

@@ -20,7 +20,7 @@ from holdfast.errors import (
 )
 from holdfast.model.document import Document, DocumentSegment, DocumentWorkflow
 from holdfast.server.caller import Requester, RequesterOf
-from holdfast.server.pages.documents.document_page import chosen_workflow
+from holdfast.server.pages.documents.document_page import chosen_workflow, workflow_query
 from holdfast.server.pages.documents.page_image import image_type
 from holdfast.server.pages.documents.step_picture import state_context
 from holdfast.server.pages.documents.visitor import ItemId, document_response
@@ -73,10 +73,7 @@ async def show_segment(
 ) -> Response[bytes]:
     """Show one segment beside the image of its page."""
     document, workflow, segment = await _found(requester, request, id, index)
-    project = await requester.hf.documents.projects.get(
-        document.project, tenant=requester.tenant
-    )
-    asked = f"?workflow={quote(workflow.id, safe='~')}" if "workflow" in request.query_params else ""
+    project = await requester.hf.documents.projects.get(document.project, tenant=requester.tenant)
     context: dict[str, Any] = {
         **state_context(),
         "document": document,
@@ -85,7 +82,7 @@ async def show_segment(
         "workflow": workflow,
         "segment": segment,
         "total": workflow.total_segments or index,
-        "query": asked,
+        "query": workflow_query(request, workflow),
         "content": await _content(requester, segment),
         "analysis": [_analysis(each) for each in segment.image_analysis],
     }
@@ -127,9 +124,7 @@ async def _found(
     if workflow is None:
         raise DocumentWorkflowNotFound("the document was not processed yet")
     try:
-        segment = await requester.hf.documents.segment(
-            workflow.id, index, tenant=requester.tenant
-        )
+        segment = await requester.hf.documents.segment(workflow.id, index, tenant=requester.tenant)
     except SegmentNotFound:
         if index > (workflow.total_segments or 0):
             raise
@@ -142,9 +137,7 @@ async def _content(requester: Requester, segment: DocumentSegment) -> _Content:
     if not segment.s3_key:
         return _Content()
     try:
-        data = await requester.hf.documents.files.read_blob(
-            segment.s3_key, tenant=requester.tenant
-        )
+        data = await requester.hf.documents.files.read_blob(segment.s3_key, tenant=requester.tenant)
         decoded = msgspec.json.decode(data)
     except (StoredFileNotFound, InvalidRequest):
         return _Content(problem="The content of this segment is gone.")
