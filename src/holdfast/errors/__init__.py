@@ -21,6 +21,9 @@
     │   ├── PublicUrlMissing      a callback, but no public address of the server
     │   ├── QuotaTooSmall         one request needs more than a quota permits in a window
     │   ├── ResourceMissing       a worker lacks a model, quota or task of its graphs
+    │   ├── FileTooLarge          a file that is larger than this process accepts
+    │   ├── FileRejected          a file of a type that is not accepted
+    │   ├── ChecksumMismatch      bytes that do not have their checksum
     │   ├── TargetRefused         a webhook's address that must not be contacted
     │   └── UnknownSignal         a signal that the graph does not declare
     ├── Refused                   a valid request was refused
@@ -68,6 +71,12 @@
     │   ├── SearchNotConfigured   the store has no search over segments
     │   ├── SearchUnavailable     the search does not respond now (retryable)
     │   ├── SearchIndexDamaged    the search index cannot be read, and must be built again
+    │   ├── StoredFileNotFound    the tenant has no file at this address
+    │   ├── UploadNotFound        the tenant has no upload of this id
+    │   ├── UploadGone            the upload has expired or was terminated
+    │   ├── UploadConflict        the upload does not continue at this offset
+    │   ├── UploadInterrupted     the bytes stopped arriving (retryable)
+    │   ├── UploadsBusy           this process receives too many files (retryable)
     │   ├── NotReady              the server shuts down, or cannot use its store (retryable)
     │   └── TooManyRequests       the caller sends too many requests (retryable)
     ├── Unsuccessful              the run did not finish, so there is no result
@@ -280,6 +289,17 @@ from holdfast.errors.stores import (
     StoreUnusable,
     Throttled,
 )
+from holdfast.errors.uploads import (
+    ChecksumMismatch,
+    FileRejected,
+    FileTooLarge,
+    StoredFileNotFound,
+    UploadConflict,
+    UploadGone,
+    UploadInterrupted,
+    UploadNotFound,
+    UploadsBusy,
+)
 
 __all__ = [
     "AccessDenied",
@@ -302,6 +322,7 @@ __all__ = [
     "CallbackInvalid",
     "ChangesOff",
     "ChangesTrimmed",
+    "ChecksumMismatch",
     "ConditionFailed",
     "CredentialsExpired",
     "CredentialsMissing",
@@ -309,6 +330,8 @@ __all__ = [
     "DocumentWorkflowNotFound",
     "EndpointUnreachable",
     "ExpiryNotLater",
+    "FileRejected",
+    "FileTooLarge",
     "Forbidden",
     "HeartbeatTimedOut",
     "HoldfastError",
@@ -393,6 +416,7 @@ __all__ = [
     "StoreReplaced",
     "StoreUnavailable",
     "StoreUnusable",
+    "StoredFileNotFound",
     "TargetRefused",
     "Throttled",
     "TooManyRequests",
@@ -405,6 +429,11 @@ __all__ = [
     "UnknownSignal",
     "UnknownTask",
     "Unsuccessful",
+    "UploadConflict",
+    "UploadGone",
+    "UploadInterrupted",
+    "UploadNotFound",
+    "UploadsBusy",
     "WaitBeyondExpiry",
     "WaitInsideTimeout",
     "WaitTimedOut",
