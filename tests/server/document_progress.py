@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -77,14 +77,21 @@ class Processing:
     async def steps(self) -> Mapping[StepName, DocumentStep]:
         return dict(self.stored)
 
-    async def segments(self, *, after: int, through: int, limit: int) -> DocumentSegmentPage:
-        assert 0 <= after < through
-        assert limit > 0
-        self.queries += 1
-        found = [self.pages[index] for index in sorted(self.pages) if after < index <= through]
-        page = found[:limit]
-        self.segments_read += len(page)
-        return DocumentSegmentPage(page, page[-1].index if len(found) > limit else None)
+    async def segments(
+        self, ranges: Sequence[tuple[int, int]], *, limit: int, eventual: bool
+    ) -> DocumentSegmentPage:
+        found: list[DocumentSegment] = []
+        for first, last in ranges:
+            assert 0 < first <= last
+            self.queries += 1
+            for index in sorted(self.pages):
+                if first <= index <= last:
+                    if len(found) == limit:
+                        self.segments_read += limit
+                        return DocumentSegmentPage(found, found[-1].index)
+                    found.append(self.pages[index])
+        self.segments_read += len(found)
+        return DocumentSegmentPage(found, None)
 
     async def connect(self, connection: str, data: Mapping[str, Any]) -> None:
         self.connections[connection] = data

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -16,7 +16,7 @@ _SETTLED: tuple[StepStatus, ...] = ("completed", "skipped")
 # What one look may cost: each range is a query, each segment about a kilobyte.
 _RANGES_MAX = 32
 _LOOK_SEGMENTS_MAX = 1_000
-_PAGE_SEGMENTS = 250
+_APART_MAX = 250
 _ERRORS_MAX = 100
 _ERROR_CHARS_MAX = 500
 
@@ -30,10 +30,12 @@ class SegmentChange(msgspec.Struct, frozen=True):
 
 
 class SegmentReads(Protocol):
-    """Reads a page of the segments from ``after + 1`` to ``through``."""
+    """Reads the segments of ranges, range after range."""
 
-    def __call__(self, *, after: int, through: int, limit: int) -> Awaitable[DocumentSegmentPage]:
-        """Return the page, in the order of the segments."""
+    def __call__(
+        self, ranges: Sequence[IndexRange], *, limit: int, eventual: bool
+    ) -> Awaitable[DocumentSegmentPage]:
+        """Return at most ``limit`` segments; the cursor is the index up to which was read."""
         ...
 
 
@@ -63,35 +65,31 @@ class SegmentBoard:
     async def look(self, total: int, *, whole: bool) -> list[SegmentChange]:
         """Return the segments that are new or have changed.
 
-        ``whole`` looks at all that are not known to be done, however many there are.
+        ``whole`` looks at all that are not known to be done, however many there are, and misses
+        nothing that is stored.
         """
         missing = gaps(ranges_of(self._settled()), total)
-        changes: list[SegmentChange] = []
         if whole:
             # A query that also returns known segments takes less time than many queries.
-            for range in joined(missing, apart_max=_PAGE_SEGMENTS):
-                await self._look_at(range, changes, limit=total)
-            self._looked_to = 0
-            return changes
-        left = _LOOK_SEGMENTS_MAX
-        for range in rotated(missing, after=self._looked_to)[:_RANGES_MAX]:
-            left -= await self._look_at(range, changes, limit=left)
-            if left <= 0:
-                break
+            return await self._look_at_all(joined(missing, apart_max=_APART_MAX))
+        ranges = rotated(missing, after=self._looked_to)[:_RANGES_MAX]
+        if not ranges:
+            return []
+        page = await self._read(ranges, limit=_LOOK_SEGMENTS_MAX, eventual=True)
+        self._looked_to = ranges[-1][1] if page.cursor is None else page.cursor
+        return self._changes(page)
+
+    async def _look_at_all(self, ranges: Sequence[IndexRange]) -> list[SegmentChange]:
+        changes: list[SegmentChange] = []
+        while ranges:
+            page = await self._read(ranges, limit=_LOOK_SEGMENTS_MAX, eventual=False)
+            changes += self._changes(page)
+            after = ranges[-1][1] if page.cursor is None else page.cursor
+            ranges = [(max(begin, after + 1), end) for begin, end in ranges if end > after]
         return changes
 
-    async def _look_at(self, range: IndexRange, changes: list[SegmentChange], *, limit: int) -> int:
-        """Add what has changed in a range, and return how many segments were read for that."""
-        after, through = range[0] - 1, range[1]
-        count = 0
-        while after < through and count < limit:
-            size = min(_PAGE_SEGMENTS, limit - count, through - after)
-            page = await self._read(after=after, through=through, limit=size)
-            count += len(page.segments)
-            changes.extend(change for each in page if (change := self._noted(each)) is not None)
-            after = through if page.cursor is None else page.cursor
-            self._looked_to = after
-        return count
+    def _changes(self, page: DocumentSegmentPage) -> list[SegmentChange]:
+        return [change for each in page if (change := self._noted(each)) is not None]
 
     def _noted(self, segment: DocumentSegment) -> SegmentChange | None:
         """Remember the state of a segment, and return it if it is another one than before."""

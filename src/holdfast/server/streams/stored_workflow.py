@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.documents.documents import Documents
@@ -12,6 +12,7 @@ from holdfast.model.document import (
     DocumentWorkflow,
     StepName,
 )
+from holdfast.server.streams.index_ranges import IndexRange
 
 __all__ = ["StoredWorkflow"]
 
@@ -40,14 +41,16 @@ class StoredWorkflow:
         """
         return await self._documents.steps(self._id, tenant=self._tenant)
 
-    async def segments(self, *, after: int, through: int, limit: int) -> DocumentSegmentPage:
-        """Return a page of the segments from ``after + 1`` to ``through``.
+    async def segments(
+        self, ranges: Sequence[IndexRange], *, limit: int, eventual: bool
+    ) -> DocumentSegmentPage:
+        """Return the segments of ranges.
 
         Raises:
-            DocumentWorkflowNotFound: there is none, or it is being deleted.
+            StoreError: the store did not answer.
         """
-        return await self._documents.segments(
-            self._id, after=after, through=through, limit=limit, tenant=self._tenant
+        return await self._documents.segment_ranges.read(
+            self._id, ranges, limit=limit, eventual=eventual, tenant=self._tenant
         )
 
     async def connect(self, connection: str, data: Mapping[str, Any]) -> None:

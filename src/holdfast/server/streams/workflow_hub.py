@@ -20,6 +20,7 @@ from holdfast.model.document import (
     StepName,
 )
 from holdfast.server.streams.backlog import Backlog, Entry
+from holdfast.server.streams.index_ranges import IndexRange
 from holdfast.server.streams.message import MessageKind, StreamMessage
 from holdfast.server.streams.segment_board import SegmentBoard, SegmentChange
 from holdfast.server.streams.shared_reader import ReaderLimits
@@ -46,8 +47,10 @@ class WorkflowSource(Protocol):
         """Return the steps."""
         ...
 
-    async def segments(self, *, after: int, through: int, limit: int) -> DocumentSegmentPage:
-        """Return a page of the segments from ``after + 1`` to ``through``."""
+    async def segments(
+        self, ranges: Sequence[IndexRange], *, limit: int, eventual: bool
+    ) -> DocumentSegmentPage:
+        """Return the segments of ranges, as `SegmentReads` says."""
         ...
 
     async def connect(self, connection: str, data: Mapping[str, Any]) -> None:

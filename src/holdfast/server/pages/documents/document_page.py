@@ -164,10 +164,9 @@ async def _segments_context(
     elif total:
         number = min(_number(request.query_params.get("page", "")), -(-total // GRID_SEGMENTS))
         first = (number - 1) * GRID_SEGMENTS
-        found = await documents.segments(
+        found = await documents.segment_ranges.read(
             workflow.id,
-            after=first,
-            through=min(first + GRID_SEGMENTS, total),
+            [(first + 1, min(first + GRID_SEGMENTS, total))],
             limit=GRID_SEGMENTS,
             tenant=tenant,
         )
@@ -182,8 +181,8 @@ async def _failed(requester: Requester, workflow: DocumentWorkflow, *, begin: in
     after = begin - 1
     found: list[DocumentSegment] = []
     while after < last:
-        shown = await requester.hf.documents.segments(
-            workflow.id, after=after, through=last, limit=_WALK_PAGE, tenant=requester.tenant
+        shown = await requester.hf.documents.segment_ranges.read(
+            workflow.id, [(after + 1, last)], limit=_WALK_PAGE, tenant=requester.tenant
         )
         for segment in shown.segments:
             if segment.status == "failed":
