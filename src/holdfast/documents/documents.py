@@ -23,6 +23,7 @@ from holdfast.documents.argument_checks import (
     validated_workflow_status,
 )
 from holdfast.documents.connections import DocumentConnections
+from holdfast.documents.files import DocumentFiles
 from holdfast.documents.loading import DocumentStore
 from holdfast.documents.project_documents import ProjectDocuments
 from holdfast.documents.projects import Projects
@@ -31,6 +32,7 @@ from holdfast.documents.search import SearchRemoval
 from holdfast.documents.segment_ranges import SegmentRanges
 from holdfast.documents.segments import DocumentSegments
 from holdfast.documents.steps import DocumentSteps
+from holdfast.documents.uploads import DocumentUploads
 from holdfast.documents.workflows import DocumentWorkflows
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.argument_checks import positive_ms, validated_limit
@@ -83,6 +85,10 @@ class Documents:
         """The search over segments, which forgets what is deleted; None if there is none."""
         self.projects = Projects(store, self._removal.delete_project)
         """The projects, each of which has documents."""
+        self.files = DocumentFiles(kernel, tenant, places=self)
+        """The content of documents, in parts."""
+        self.uploads = DocumentUploads(kernel, tenant, files=self.files, documents=self)
+        """Documents on their way in."""
 
     def place(self, id: str | None = None, *, tenant: str | None = None) -> DocumentPlace:
         """Return where the blobs of a document go that is added later. Nothing is written.
@@ -183,8 +189,6 @@ class Documents:
         """
         tenant = self._store.tenant_or_default(tenant)
         return (await self._store.read_pointer(tenant, id)).blob_prefix
-
-    # --- workflows --------------------------------------------------------------------------------
 
     async def begin(
         self, document: str, *, id: str | None = None, tenant: str | None = None

@@ -18,11 +18,12 @@
     │   │   └── SignalMisfit      a payload that does not fit the type of its signal
     │   ├── InvalidPrompt         messages, tools or parameters that no model accepts
     │   ├── InvalidName           an id or a name that is not valid
+    │   ├── FileRejected          a file that is damaged, hostile or not supported
+    │   ├── NotConfigured         a step needs what is not installed or configured here
     │   ├── PublicUrlMissing      a callback, but no public address of the server
     │   ├── QuotaTooSmall         one request needs more than a quota permits in a window
     │   ├── ResourceMissing       a worker lacks a model, quota or task of its graphs
     │   ├── FileTooLarge          a file that is larger than this process accepts
-    │   ├── FileRejected          a file of a type that is not accepted
     │   ├── ChecksumMismatch      bytes that do not have their checksum
     │   ├── TargetRefused         a webhook's address that must not be contacted
     │   └── UnknownSignal         a signal that the graph does not declare
@@ -78,6 +79,8 @@
     │   ├── UploadInterrupted     the bytes stopped arriving (retryable)
     │   ├── UploadsBusy           this process receives too many files (retryable)
     │   ├── NotReady              the server shuts down, or cannot use its store (retryable)
+    │   ├── ExtractionFailed      no text could be made of an image or a recording
+    │   │   └── ExtractionUnavailable the engine or the service does not answer (retryable)
     │   └── TooManyRequests       the caller sends too many requests (retryable)
     ├── Unsuccessful              the run did not finish, so there is no result
     │   ├── RunFailed             a node failed, and is not tried again
@@ -143,9 +146,10 @@
 succeed later without a correction. The docstring of a class is its default message.
 
 The module ``requests`` has the errors for mistakes of callers, ``refusals`` for refused requests,
-``reviews`` for reviews, ``documents`` for documents, ``search`` for searches, ``service`` for what
-a server refuses, ``runs`` for runs that did not finish, ``nodes`` for code inside nodes, ``stores``
-for the store.
+``reviews`` for reviews, ``documents`` for documents, ``search`` for searches, ``uploads`` for files
+and uploads, ``extraction`` for files and for the services that make text of images and speech,
+``service`` for what a server refuses, ``runs`` for runs that did not finish, ``nodes`` for code
+inside nodes, ``stores`` for the store.
 """
 
 from holdfast.errors.documents import (
@@ -155,6 +159,12 @@ from holdfast.errors.documents import (
     ProjectNotFound,
     SegmentNotFound,
     StatusRefused,
+)
+from holdfast.errors.extraction import (
+    ExtractionFailed,
+    ExtractionUnavailable,
+    FileRejected,
+    NotConfigured,
 )
 from holdfast.errors.nodes import (
     AnswerTooLarge,
@@ -291,7 +301,6 @@ from holdfast.errors.stores import (
 )
 from holdfast.errors.uploads import (
     ChecksumMismatch,
-    FileRejected,
     FileTooLarge,
     StoredFileNotFound,
     UploadConflict,
@@ -330,6 +339,8 @@ __all__ = [
     "DocumentWorkflowNotFound",
     "EndpointUnreachable",
     "ExpiryNotLater",
+    "ExtractionFailed",
+    "ExtractionUnavailable",
     "FileRejected",
     "FileTooLarge",
     "Forbidden",
@@ -367,6 +378,7 @@ __all__ = [
     "NotAmbiguous",
     "NotAssigned",
     "NotAwaited",
+    "NotConfigured",
     "NotDone",
     "NotPausable",
     "NotReady",

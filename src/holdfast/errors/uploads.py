@@ -7,7 +7,6 @@ from holdfast.errors.requests import InvalidRequest
 
 __all__ = [
     "ChecksumMismatch",
-    "FileRejected",
     "FileTooLarge",
     "StoredFileNotFound",
     "UploadConflict",
@@ -22,12 +21,6 @@ class FileTooLarge(InvalidRequest):
     """The file is larger than this process accepts."""
 
     code = "file_too_large"
-
-
-class FileRejected(InvalidRequest):
-    """The file is of a type that is not accepted, or is not what its name says."""
-
-    code = "file_rejected"
 
 
 class ChecksumMismatch(InvalidRequest):

@@ -59,7 +59,7 @@ class StoredUpload(msgspec.Struct, frozen=True, kw_only=True):
     project: str
     status: UploadStatus | str
     name: str
-    file_type: str
+    file_type: str = ""
     length: int
     offset: int = 0
     parts: int = 0
@@ -130,7 +130,7 @@ def create_upload_write(upload: StoredUpload, *, token: str) -> Put:
         name: value
         for name, value in msgspec.structs.asdict(upload).items()
         # What is in the key, and what is empty, is not stored.
-        if name not in ("id", "tenant") and value not in ("", False)
+        if name not in ("id", "tenant") and value != "" and value is not False
     }
     item = {"PK": place.pk, "SK": place.sk, **_indexed(upload), **values}
     return Put({**item, "ttl": _ttl(upload.expires_ms)}, Absent("PK"), token)
