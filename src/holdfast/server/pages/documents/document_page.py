@@ -63,9 +63,9 @@ async def act_on_document(
         match posted.get("action", ""):
             case "retry":
                 workflow = await _workflow_of(requester, document, posted.get("workflow", ""))
-                await retry_workflow(services, requester, workflow)
+                await retry_workflow(requester, workflow)
             case "process":
-                await process_again(services, requester, document)
+                await process_again(requester, document)
             case _:
                 raise ClientException("the page has no such button")
     except HoldfastError as error:

@@ -56,14 +56,12 @@ async def create_project(
 ) -> Response[bytes]:
     """Create a project, and show it."""
     posted = await posted_by(services, requester, request)
-    given = {
-        name: text.strip()
-        for name in ("language", "document_prompt")
-        if (text := posted.get(name, ""))
-    }
     try:
         project = await requester.hf.documents.projects.create(
-            posted.get("name", "").strip(), tenant=requester.tenant, **given
+            posted.get("name", "").strip(),
+            language=posted.get("language", "").strip() or "en",
+            document_prompt=posted.get("document_prompt", "").strip(),
+            tenant=requester.tenant,
         )
     except InvalidRequest as error:
         return await _projects_response(services, requester, request, posted=posted, error=error)

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+from holdfast.documents.pipelines import pipeline_run_id
 from holdfast.model.document import Document, DocumentWorkflow
 from holdfast.server.caller import Requester
-from holdfast.server.services import Services
 
 __all__ = ["process_again", "retry_workflow"]
 
 
-async def retry_workflow(
-    services: Services, requester: Requester, workflow: DocumentWorkflow
-) -> None:
+async def retry_workflow(requester: Requester, workflow: DocumentWorkflow) -> None:
     """Let the run of a failed workflow go on where it failed.
 
     Raises:
         RunNotFound: the run is deleted.
         RunNotEnded: the run has not failed.
     """
-    run = workflow.execution_arn or f"doc-{workflow.id}"
+    run = workflow.execution_arn or pipeline_run_id(workflow.id)
     await requester.run(run).retry()
 
 
-async def process_again(services: Services, requester: Requester, document: Document) -> None:
+async def process_again(requester: Requester, document: Document) -> None:
     """Begin a new workflow of a document.
 
     Raises:

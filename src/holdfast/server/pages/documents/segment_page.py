@@ -163,7 +163,7 @@ def _shown_content(stored: Mapping[str, Any]) -> _Content:
 
 
 def _table(stored: Any) -> _Table:
-    given = cast(Any, stored.get("rows") if isinstance(stored, Mapping) else stored)
+    given = cast(Mapping[str, Any], stored).get("rows") if isinstance(stored, Mapping) else stored
     rows = [
         [_text(cell)[:_CELL_CHARS_MAX] for cell in cast(list[Any], row)[:_CELLS_MAX]]
         for row in (cast(list[Any], given)[:_ROWS_MAX] if isinstance(given, list) else [])

@@ -11,7 +11,14 @@ import msgspec
 from holdfast.documents.time_left import Progress, seconds_left
 from holdfast.model.document import DocumentStep, DocumentWorkflow, StepName
 
-__all__ = ["STATE_MARKS", "STATE_WORDS", "ShownStep", "shown_columns", "shown_duration"]
+__all__ = [
+    "STATE_MARKS",
+    "STATE_WORDS",
+    "ShownStep",
+    "shown_columns",
+    "shown_duration",
+    "state_context",
+]
 
 # Steps of one column do not wait for each other.
 _COLUMNS: tuple[tuple[StepName, ...], ...] = (
@@ -60,11 +67,9 @@ def shown_columns(
     workflow: DocumentWorkflow, steps: Mapping[StepName, DocumentStep], *, now: datetime
 ) -> list[list[ShownStep]]:
     """Return the columns of the picture, each with its steps from top to bottom."""
-    known = {name for column in _COLUMNS for name in column}
-    others = tuple((name,) for name in steps if name not in known)
     return [
         [_shown(steps[name], workflow, now=now) for name in column if name in steps]
-        for column in (*_COLUMNS, *others)
+        for column in _COLUMNS
     ]
 
 
