@@ -11,10 +11,11 @@ import pytest
 
 from holdfast import Graph, Holdfast
 from holdfast.documents.search import required_search
-from holdfast.errors import DocumentNotFound
+from holdfast.errors import DocumentNotFound, NotRetryable
 from holdfast.model.document import DocumentWorkflow, Project
 from holdfast.model.segment_search import SegmentEntry
 from holdfast.server import ServerOptions, asgi
+from holdfast.server.pages.documents import segment_page
 from holdfast.server.pages.documents.segment_grid import grid_page
 from holdfast.server.pages.documents.step_picture import shown_duration
 from tests.server.document_samples import HOSTILE, LONG_NAME, Samples, picture
@@ -423,7 +424,7 @@ async def test_a_file_is_uploaded_and_processed(office: Office) -> None:
     assert (document.file_name, document.file_bytes) == ("letter.pdf", len(PDF))
     stored = [part async for part in office.hf.documents.files.read(document.file_uri)]
     assert b"".join(stored) == PDF
-    assert (await office.hf.run(f"doc-{document.workflow}").result()).done
+    assert (await office.hf.run(f"doc-{document.workflow}").result())["done"]
     assert "letter.pdf" in await office.text(f"/projects/{project.id}")
 
 
@@ -432,7 +433,6 @@ async def test_what_is_no_document_is_not_added(office: Office) -> None:
     await office.sign_in("operator")
     office.hf.documents.uploads.file_bytes_max = 100
     for name, data, status in (
-        ("", b"", 422),
         ("a.pdf", b"", 415),
         ("a.pdf", PDF + b"x" * 200, 413),
         ("evil.pdf", b"MZ\x90\x00this is a program", 415),
@@ -440,6 +440,16 @@ async def test_what_is_no_document_is_not_added(office: Office) -> None:
         answer = await office.upload(project, name, data)
         assert answer.status_code == status, answer.text
         assert "The document was not added" in answer.text
+    # What a browser sends if no file was chosen.
+    token = token_of(await office.text(f"/projects/{project.id}"))
+    parts = f'name="form_token"\r\n\r\n{token}', 'name="file"; filename=""\r\n\r\n'
+    body = "".join(f"--b\r\nContent-Disposition: form-data; {part}\r\n" for part in parts)
+    kind = {"Content-Type": "multipart/form-data; boundary=b"}
+    none = await office.http.post(
+        f"/projects/{project.id}", content=f"{body}--b--\r\n", headers=kind
+    )
+    assert none.status_code == 422
+    assert "no file was chosen" in none.text
     wrong = await office.http.post(f"/projects/{project.id}", data={"end": "1"})
     assert wrong.status_code == 415
     assert (await office.hf.documents.list(project.id)).documents == []
@@ -449,7 +459,7 @@ async def test_a_project_of_an_unknown_pipeline_takes_no_document(office: Office
     project = await office.samples.project(pipeline="nowhere")
     await office.sign_in("operator")
     answer = await office.upload(project, "a.pdf", PDF)
-    assert answer.status_code in (409, 422)
+    assert answer.status_code == 404
     assert "nowhere" in answer.text
     assert (await office.hf.documents.list(project.id)).documents == []
 
@@ -472,10 +482,38 @@ async def test_a_failed_document_is_retried_and_processed_again(office: Office) 
     assert (await office.post(path, action="process")).status_code == 303
     newest = (await office.hf.documents.get(failed.document)).workflow
     assert newest not in (None, failed.id)
-    assert (await office.hf.run(f"doc-{newest}").result()).done
-    assert (await office.post(path, action="nothing")).status_code == 400
+    assert (await office.hf.run(f"doc-{newest}").result())["done"]
+    delete = f"{path}/delete"
+    assert (await office.post(path, page=delete, action="nothing")).status_code == 400
     other = await office.samples.failed(project)
-    assert (await office.post(path, action="retry", workflow=other.id)).status_code == 404
+    foreign = await office.post(path, page=delete, action="retry", workflow=other.id)
+    assert foreign.status_code == 404
+
+
+async def test_a_failed_segment_is_retried_alone(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = await office.samples.project()
+    workflow = await office.samples.running(project, done=5)
+    asked: list[object] = []
+
+    async def retry(hf: Holdfast, id: str, *, segment: int, tenant: str) -> None:
+        asked.append((id, segment, tenant))
+        if len(asked) > 1:
+            raise NotRetryable("the run has no map of segments")
+
+    monkeypatch.setattr(segment_page, "retry_workflow", retry)
+    path = f"/documents/{workflow.document}/segments/5"
+    await office.sign_in("viewer")
+    assert "Retry" not in await office.text(path)
+    await office.sign_in("operator")
+    assert "Retry" not in await office.text(f"/documents/{workflow.document}/segments/4")
+    done = await office.post(path, workflow=workflow.id)
+    assert (done.status_code, done.headers["location"]) == (303, path)
+    assert asked == [(workflow.id, 5, "default")]
+    again = await office.post(path, workflow=workflow.id)
+    assert again.status_code == 409
+    assert "the run has no map of segments" in again.text
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ import msgspec
 from litestar import Response
 from litestar.exceptions import ClientException
 
+from holdfast.documents.retrying import retry_workflow
 from holdfast.errors import DocumentWorkflowNotFound, HoldfastError
 from holdfast.model.document import Document, DocumentSegment, DocumentWorkflow
 from holdfast.server.caller import Requester, RequesterOf
-from holdfast.server.pages.documents.retrying import process_again, retry_workflow
 from holdfast.server.pages.documents.segment_grid import GRID_SEGMENTS, grid_page
 from holdfast.server.pages.documents.step_picture import shown_columns, state_context
 from holdfast.server.pages.documents.visitor import ItemId, document_response, posted_by
@@ -22,7 +22,7 @@ from holdfast.server.pages.page import PageRequest, page, redirected
 from holdfast.server.problems import status_of
 from holdfast.server.services import Services, ServicesOf
 
-__all__ = ["DOCUMENT_PAGE", "chosen_workflow", "workflow_query"]
+__all__ = ["DOCUMENT_PAGE", "chosen_workflow", "workflow_of", "workflow_query"]
 
 _WORKFLOWS_MAX = 20
 _FAILED_MAX = 100
@@ -62,10 +62,12 @@ async def act_on_document(
     try:
         match posted.get("action", ""):
             case "retry":
-                workflow = await _workflow_of(requester, document, posted.get("workflow", ""))
-                await retry_workflow(requester, workflow)
+                workflow = await workflow_of(requester, document, posted.get("workflow", ""))
+                await retry_workflow(requester.hf, workflow.id, tenant=requester.tenant)
             case "process":
-                await process_again(requester, document)
+                await requester.hf.documents.uploads.process_again(
+                    document.id, tenant=requester.tenant
+                )
             case _:
                 raise ClientException("the page has no such button")
     except HoldfastError as error:
@@ -86,7 +88,7 @@ async def chosen_workflow(
     asked = request.query_params.get("workflow", "")
     if not asked and document.workflow is None:
         return None
-    return await _workflow_of(requester, document, asked or document.workflow or "")
+    return await workflow_of(requester, document, asked or document.workflow or "")
 
 
 def workflow_query(request: PageRequest, workflow: DocumentWorkflow | None) -> str:
@@ -96,7 +98,12 @@ def workflow_query(request: PageRequest, workflow: DocumentWorkflow | None) -> s
     return f"?workflow={quote(workflow.id, safe='~')}"
 
 
-async def _workflow_of(requester: Requester, document: Document, id: str) -> DocumentWorkflow:
+async def workflow_of(requester: Requester, document: Document, id: str) -> DocumentWorkflow:
+    """Return a workflow of a document.
+
+    Raises:
+        DocumentWorkflowNotFound: the document has no such workflow.
+    """
     found = await requester.hf.documents.workflow(id, tenant=requester.tenant)
     if found.document != document.id:
         raise DocumentWorkflowNotFound(f"the document has no workflow {id!r:.200}")

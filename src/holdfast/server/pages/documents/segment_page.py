@@ -11,22 +11,29 @@ from litestar import Response
 from litestar.exceptions import NotFoundException
 from litestar.params import PathParameter
 
+from holdfast.documents.retrying import retry_workflow
 from holdfast.errors import (
     BlobDamaged,
     DocumentWorkflowNotFound,
+    HoldfastError,
     InvalidRequest,
     SegmentNotFound,
     StoredFileNotFound,
 )
 from holdfast.model.document import Document, DocumentSegment, DocumentWorkflow
 from holdfast.server.caller import Requester, RequesterOf
-from holdfast.server.pages.documents.document_page import chosen_workflow, workflow_query
+from holdfast.server.pages.documents.document_page import (
+    chosen_workflow,
+    workflow_of,
+    workflow_query,
+)
 from holdfast.server.pages.documents.page_image import image_type
 from holdfast.server.pages.documents.step_picture import state_context
-from holdfast.server.pages.documents.visitor import ItemId, document_response
-from holdfast.server.pages.page import IMAGE_POLICY, PageRequest, page
+from holdfast.server.pages.documents.visitor import ItemId, document_response, posted_by
+from holdfast.server.pages.page import IMAGE_POLICY, PageRequest, page, redirected
 from holdfast.server.pages.shown_data import ShownPart, shown_parts
-from holdfast.server.services import ServicesOf
+from holdfast.server.problems import status_of
+from holdfast.server.services import Services, ServicesOf
 
 __all__ = ["SEGMENT_PAGE"]
 
@@ -72,28 +79,24 @@ async def show_segment(
     services: ServicesOf, requester: RequesterOf, request: PageRequest, id: ItemId, index: _Index
 ) -> Response[bytes]:
     """Show one segment beside the image of its page."""
-    document, workflow, segment = await _found(requester, request, id, index)
-    project = await requester.hf.documents.projects.get(document.project, tenant=requester.tenant)
-    context: dict[str, Any] = {
-        **state_context(),
-        "document": document,
-        "project": project,
-        "path": quote(document.id, safe="~"),
-        "workflow": workflow,
-        "segment": segment,
-        "total": workflow.total_segments or index,
-        "query": workflow_query(request, workflow),
-        "content": await _content(requester, segment),
-        "analysis": [_analysis(each) for each in segment.image_analysis],
-    }
-    return await document_response(
-        services,
-        requester,
-        request,
-        "segment.html",
-        context,
-        headers={"Content-Security-Policy": IMAGE_POLICY},
-    )
+    return await _response(services, requester, request, id, index)
+
+
+@page("POST", "/documents/{id:str}/segments/{index:int}", role="operator")
+async def retry_segment(
+    services: ServicesOf, requester: RequesterOf, request: PageRequest, id: ItemId, index: _Index
+) -> Response[bytes]:
+    """Analyze one segment again."""
+    posted = await posted_by(services, requester, request)
+    document = await requester.hf.documents.get(id, tenant=requester.tenant)
+    workflow = await workflow_of(requester, document, posted.get("workflow", ""))
+    try:
+        await retry_workflow(requester.hf, workflow.id, segment=index, tenant=requester.tenant)
+    except HoldfastError as error:
+        if status_of(error) not in (409, 422):
+            raise
+        return await _response(services, requester, request, id, index, error=error)
+    return redirected(request, f"/documents/{quote(document.id, safe='~')}/segments/{index}")
 
 
 @page("GET", "/documents/{id:str}/segments/{index:int}/image", role="viewer")
@@ -114,6 +117,42 @@ async def send_segment_image(
     if kind is None:
         raise NotFoundException("the image is of a kind that browsers must not show")
     return Response(data, media_type=kind, headers=_IMAGE_HEADERS)
+
+
+async def _response(
+    services: Services,
+    requester: Requester,
+    request: PageRequest,
+    id: str,
+    index: int,
+    *,
+    error: HoldfastError | None = None,
+) -> Response[bytes]:
+    document, workflow, segment = await _found(requester, request, id, index)
+    project = await requester.hf.documents.projects.get(document.project, tenant=requester.tenant)
+    context: dict[str, Any] = {
+        **state_context(),
+        "document": document,
+        "project": project,
+        "path": quote(document.id, safe="~"),
+        "workflow": workflow,
+        "is_newest": workflow.id == document.workflow,
+        "segment": segment,
+        "total": workflow.total_segments or index,
+        "query": workflow_query(request, workflow),
+        "content": await _content(requester, segment),
+        "error": "" if error is None else str(error),
+        "analysis": [_analysis(each) for each in segment.image_analysis],
+    }
+    return await document_response(
+        services,
+        requester,
+        request,
+        "segment.html",
+        context,
+        status=200 if error is None else status_of(error),
+        headers={"Content-Security-Policy": IMAGE_POLICY},
+    )
 
 
 async def _found(
@@ -190,4 +229,4 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None else str(value)
 
 
-SEGMENT_PAGE = (show_segment, send_segment_image)
+SEGMENT_PAGE = (show_segment, retry_segment, send_segment_image)
