@@ -24,9 +24,7 @@ class FakeProjects:
     async def get(self, id: str, *, tenant: str | None = None) -> Project:
         if id not in self.known:
             raise ProjectNotFound(f"there is no project {id!r}")
-        return Project(
-            id=id, tenant=tenant or "", name=id, pipeline=self.known[id], created_at=NOW
-        )
+        return Project(id=id, tenant=tenant or "", name=id, pipeline=self.known[id], created_at=NOW)
 
 
 class FakeDocuments:
@@ -41,10 +39,10 @@ class FakeDocuments:
         id, generation = id or SystemIds().new(), SystemIds().new()
         return DocumentPlace(id, generation, f"documents/{tenant}/{id}/{generation}/")
 
-    async def blob_prefix(self, document_id: str, *, tenant: str | None = None) -> str:
-        if document_id not in self.added:
-            raise DocumentNotFound(document_id)
-        return self.added[document_id]["place"].prefix
+    async def blob_prefix(self, id: str, *, tenant: str | None = None) -> str:
+        if id not in self.added:
+            raise DocumentNotFound(id)
+        return self.added[id]["place"].prefix
 
     async def get(self, id: str, *, tenant: str | None = None) -> Document:
         if id not in self.added:
@@ -69,15 +67,15 @@ class FakeDocuments:
         return await self.get(place.id, tenant=given["tenant"])
 
     async def begin(
-        self, document_id: str, *, id: str | None = None, tenant: str | None = None
+        self, document: str, *, id: str | None = None, tenant: str | None = None
     ) -> DocumentWorkflow:
-        found = await self.get(document_id, tenant=tenant)
+        found = await self.get(document, tenant=tenant)
         assert id is not None
-        assert self.begun.setdefault(id, document_id) == document_id
+        assert self.begun.setdefault(id, document) == document
         return DocumentWorkflow(
             id=id,
             tenant=tenant or "",
-            document=document_id,
+            document=document,
             project=found.project,
             file_uri=found.file_uri,
             file_name=found.file_name,

@@ -62,9 +62,7 @@ async def test_a_file_comes_back_as_it_was_put(files: DocumentFiles, size: int) 
     assert await files.get(file.uri) == file
 
 
-async def test_no_part_is_larger_than_four_megabytes(
-    files: DocumentFiles, tmp_path: Path
-) -> None:
+async def test_no_part_is_larger_than_four_megabytes(files: DocumentFiles, tmp_path: Path) -> None:
     file = await files.put(content(2 * PART + 5), name="a.pdf")
     assert [len(part) async for part in files.read(file.uri)] == [PART, PART, 5]
     assert sorted(path.stat().st_size for path in blob_paths(tmp_path)) == [5, PART, PART]
@@ -107,9 +105,7 @@ async def test_an_interrupted_put_leaves_nothing(files: DocumentFiles, tmp_path:
 
 
 @pytest.mark.parametrize("how", ["changed", "short", "missing"])
-async def test_a_damaged_part_is_noticed(
-    files: DocumentFiles, tmp_path: Path, how: str
-) -> None:
+async def test_a_damaged_part_is_noticed(files: DocumentFiles, tmp_path: Path, how: str) -> None:
     file = await files.put(content(PART + 10), name="a.pdf")
     small = min(blob_paths(tmp_path), key=lambda path: path.stat().st_size)
     if how == "missing":

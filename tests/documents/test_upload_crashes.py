@@ -157,9 +157,7 @@ async def test_a_removal_that_was_cut_goes_on(
         await doomed.sweep()
         with pytest.raises(UploadNotFound):
             await doomed.get(made.id)
-        assert not [
-            path for path in tmp_path.rglob("*") if path.is_file() and "parts" in str(path)
-        ]
+        assert not [path for path in tmp_path.rglob("*") if path.is_file() and "parts" in str(path)]
         if not died:
             assert at > 4
             return

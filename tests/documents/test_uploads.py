@@ -414,9 +414,7 @@ async def test_a_document_is_processed_again(world: World) -> None:
     assert (again.document, again.status) == (first.document, "processed")
     assert again.workflow != first.workflow
     assert await world.two.process_again(first.document, id="again") == again
-    assert world.documents.begun == dict.fromkeys(
-        (first.workflow, again.workflow), first.document
-    )
+    assert world.documents.begun == dict.fromkeys((first.workflow, again.workflow), first.document)
     assert world.blobs() == 1
     with pytest.raises(DocumentNotFound):
         await world.one.process_again("none")

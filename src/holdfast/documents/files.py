@@ -52,7 +52,7 @@ class DocumentPlaces(Protocol):
         """Return the place of a document that is not added yet."""
         ...
 
-    async def blob_prefix(self, document_id: str, *, tenant: str | None = None) -> str:
+    async def blob_prefix(self, id: str, *, tenant: str | None = None) -> str:
         """Return the prefix of the blobs of a document."""
         ...
 

@@ -33,9 +33,12 @@ class OutsideFiles:
 
     def __init__(self, buckets: tuple[str, ...] = (), *, client: Any = None) -> None:
         """``client`` is a client of boto3 for S3, by default that of the environment."""
-        self.buckets = frozenset(buckets)
-        """The buckets that may be read."""
+        self._buckets = frozenset(buckets)
         self._client = client
+
+    def permit(self, buckets: tuple[str, ...]) -> None:
+        """Permit further buckets."""
+        self._buckets |= frozenset(buckets)
 
     def serves(self, uri: object) -> bool:
         """Return whether an address is one of S3, whatever its bucket."""
@@ -87,8 +90,8 @@ class OutsideFiles:
         found = _URI.fullmatch(uri)
         if found is None:
             raise InvalidRequest(f"uri must be s3://bucket/key, got {uri!r:.200}", field="uri")
-        if found[1] not in self.buckets:
-            known = ", ".join(sorted(self.buckets)) or "none"
+        if found[1] not in self._buckets:
+            known = ", ".join(sorted(self._buckets)) or "none"
             raise InvalidRequest(
                 f"files of the bucket {found[1]!r} may not be read; permitted buckets: {known}",
                 field="uri",

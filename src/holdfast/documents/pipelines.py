@@ -17,7 +17,7 @@ class _WorkflowChanges(Protocol):
     """What a start writes to a workflow."""
 
     async def update_workflow(
-        self, workflow_id: str, *, execution_arn: str | None = None, tenant: str | None = None
+        self, id: str, *, execution_arn: str | None = None, tenant: str | None = None
     ) -> DocumentWorkflow: ...
 
     @property

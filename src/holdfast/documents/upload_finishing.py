@@ -93,7 +93,7 @@ class DocumentIntake(Protocol):
         ...
 
     async def begin(
-        self, document_id: str, *, id: str | None = None, tenant: str | None = None
+        self, document: str, *, id: str | None = None, tenant: str | None = None
     ) -> DocumentWorkflow:
         """Begin a workflow."""
         ...

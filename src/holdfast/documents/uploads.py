@@ -125,9 +125,12 @@ class DocumentUploads:
         *,
         offset: int,
         checksum: Checksum | None = None,
+        size: int | None = None,
         tenant: str | None = None,
     ) -> Upload:
         """Add bytes to an upload at an offset; after the last ones, the document is processed.
+
+        ``size`` is how many bytes the sender announces: too many are refused at once.
 
         The request takes the upload over from any that still sends. Nothing counts before it is
         durable. If the bytes stop arriving, what has come counts, unless they have a ``checksum``.
@@ -145,6 +148,10 @@ class DocumentUploads:
         if upload.status != "open" or offset != upload.offset:
             raise UploadConflict(
                 f"upload {id!r} continues at byte {upload.offset:,}, got bytes from {offset:,}"
+            )
+        if size is not None and size > upload.length - offset:
+            raise FileTooLarge(
+                f"upload {id!r} has {upload.length - offset:,} bytes left, got {size:,}"
             )
         async with self._receive_slot():
             taken = await self._take_over(upload)

@@ -25,6 +25,8 @@
     │   ├── ResourceMissing       a worker lacks a model, quota or task of its graphs
     │   ├── FileTooLarge          a file that is larger than this process accepts
     │   ├── ChecksumMismatch      bytes that do not have their checksum
+    │   ├── LengthRequired        a file without its length
+    │   ├── ProtocolMismatch      a request of another version of tus
     │   ├── TargetRefused         a webhook's address that must not be contacted
     │   └── UnknownSignal         a signal that the graph does not declare
     ├── Refused                   a valid request was refused
@@ -302,6 +304,8 @@ from holdfast.errors.stores import (
 from holdfast.errors.uploads import (
     ChecksumMismatch,
     FileTooLarge,
+    LengthRequired,
+    ProtocolMismatch,
     StoredFileNotFound,
     UploadConflict,
     UploadGone,
@@ -369,6 +373,7 @@ __all__ = [
     "ItemTooLarge",
     "JournalDamaged",
     "KeyNotFound",
+    "LengthRequired",
     "ModelError",
     "ModelRefused",
     "ModelUnavailable",
@@ -387,6 +392,7 @@ __all__ = [
     "PayloadTooLarge",
     "PriceUnknown",
     "ProjectNotFound",
+    "ProtocolMismatch",
     "PublicUrlMissing",
     "QuotaTooSmall",
     "RecordTooLarge",

@@ -8,6 +8,8 @@ from holdfast.errors.requests import InvalidRequest
 __all__ = [
     "ChecksumMismatch",
     "FileTooLarge",
+    "LengthRequired",
+    "ProtocolMismatch",
     "StoredFileNotFound",
     "UploadConflict",
     "UploadGone",
@@ -27,6 +29,18 @@ class ChecksumMismatch(InvalidRequest):
     """The bytes that arrived do not have the checksum that their sender names: send them again."""
 
     code = "checksum_mismatch"
+
+
+class LengthRequired(InvalidRequest):
+    """The request must say how many bytes the file has, in the header Content-Length."""
+
+    code = "length_required"
+
+
+class ProtocolMismatch(InvalidRequest):
+    """The request must have the header ``Tus-Resumable: 1.0.0``."""
+
+    code = "protocol_mismatch"
 
 
 class StoredFileNotFound(Refused):

@@ -21,12 +21,14 @@ from holdfast.errors import StoreClosed
 from holdfast.model.program import Program
 from holdfast.network.addresses import AllowList
 from holdfast.server.caller import Requester
+from holdfast.server.document_intake import sweeping_uploads, take_documents_in
 from holdfast.server.encoding import JsonResponse
 from holdfast.server.gate import Gate
 from holdfast.server.openapi import api_description
 from holdfast.server.options import ServerOptions
 from holdfast.server.pages import PAGES
 from holdfast.server.problems import problem_of
+from holdfast.server.request_body import HEAD
 from holdfast.server.request_checks import check_request
 from holdfast.server.request_log import RequestLog, note_caller, note_route
 from holdfast.server.roles import check_roles
@@ -34,6 +36,7 @@ from holdfast.server.routes import HANDLERS
 from holdfast.server.routing import described_routes, options_handlers
 from holdfast.server.services import OPENED, Connection, Services
 from holdfast.server.streams.sockets import note_socket_error
+from holdfast.server.tus import tus_capabilities
 
 __all__ = ["ServerApp", "asgi"]
 
@@ -47,6 +50,26 @@ _REQUEST_HEADERS = (
     "Last-Event-ID",
     "Prefer",
     "Traceparent",
+    "Tus-Resumable",
+    "Upload-Checksum",
+    "Upload-Length",
+    "Upload-Metadata",
+    "Upload-Offset",
+    "X-Request-Id",
+)
+# What such a page may read, besides the body.
+_RESPONSE_HEADERS = (
+    "ETag",
+    "Location",
+    "Retry-After",
+    "Tus-Extension",
+    "Tus-Max-Size",
+    "Tus-Resumable",
+    "Tus-Version",
+    "Upload-Expires",
+    "Upload-Length",
+    "Upload-Metadata",
+    "Upload-Offset",
     "X-Request-Id",
 )
 
@@ -65,7 +88,9 @@ def asgi(
     """
     options = options or ServerOptions()
     hf.webhooks.allow = AllowList(options.webhook_allow)
-    return ServerApp(Services(hf, tuple(graphs), options), worker)
+    served = tuple(graphs)
+    take_documents_in(hf, served, options)
+    return ServerApp(Services(hf, served, options), worker)
 
 
 class ServerApp:
@@ -84,7 +109,8 @@ class ServerApp:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http" and scope["method"] == "HEAD":
-            scope, send = {**scope, "method": "GET"}, _headers_only(send)
+            scope = {**scope, "method": "GET", HEAD: True}
+            send = _headers_only(send)
         scope[OPENED] = []  # shared by copies of the scope
         try:
             await self._app(scope, receive, send)
@@ -106,6 +132,7 @@ class ServerApp:
                 await stack.enter_async_context(self.services.hf.webhooks.deliver())
             # Likewise: a mail about what it pauses leaves at once.
             await stack.enter_async_context(self.services.hf.reviews.notify())
+            await stack.enter_async_context(sweeping_uploads(self.services.hf))
             if self._worker is not False:
                 options = None if self._worker is True else self._worker
                 working = self.services.hf.worker(self.services.graphs, options=options)
@@ -147,8 +174,10 @@ def _litestar(services: Services, run: Any) -> Litestar:
         note_caller(connection)
         check_request(connection, handler)
 
+    # What a client of tus asks before it sends anything.
+    told = {"/v1/uploads": tus_capabilities(services.options)}
     return Litestar(
-        [*options_handlers(described_routes(HANDLERS)), *HANDLERS, *PAGES],
+        [*options_handlers(described_routes(HANDLERS), told), *HANDLERS, *PAGES],
         dependencies={
             "requester": Provide(requester, sync_to_thread=False),
             "services": Provide(give_services, sync_to_thread=False),
@@ -188,5 +217,5 @@ def _cors(options: ServerOptions) -> CORSConfig | None:
         allow_origins=list(options.cors_origins),
         allow_credentials=False,
         allow_headers=list(_REQUEST_HEADERS),
-        expose_headers=["ETag", "Location", "Retry-After", "X-Request-Id"],
+        expose_headers=list(_RESPONSE_HEADERS),
     )

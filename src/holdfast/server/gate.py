@@ -10,6 +10,7 @@ import msgspec
 from holdfast.server.body_limits import LimitedReceive, Message
 from holdfast.server.options import ServerOptions
 from holdfast.server.problems import PROBLEM_JSON, Problem
+from holdfast.server.request_body import BODY, RequestBody
 from holdfast.server.streams.sockets import HandshakeRefusals
 
 __all__ = ["Gate"]
@@ -65,6 +66,10 @@ class Gate:
             return
         secured = _secured(send)
         if problem is None:
+            # For a route that stores its body as it arrives; all others get it whole.
+            scope[BODY] = RequestBody(
+                receive, size=headers.content_length, seconds=self._options.body_seconds
+            )
             body = LimitedReceive(scope, receive, self._options, size=headers.content_length)
             await self._app(scope, body, secured)
         else:

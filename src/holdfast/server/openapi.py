@@ -32,6 +32,8 @@ _PROBLEMS = {
     408: "The body takes too long to arrive.",
     409: "What is stored does not permit it.",
     410: "It has expired, or its run has ended.",
+    411: "The request must have a Content-Length.",
+    412: "The request must have the header Tus-Resumable: 1.0.0.",
     413: "The body or a value in it is too large.",
     414: "The URL is too long.",
     415: "The body is of a type that is not accepted here.",
@@ -39,6 +41,7 @@ _PROBLEMS = {
     422: "A value is not valid.",
     429: "Too many requests: try again after Retry-After seconds.",
     431: "The headers are too large.",
+    460: "The bytes do not have the checksum in Upload-Checksum.",
     500: "The server failed. Its log says why.",
     503: "The store cannot be used now: try again after Retry-After seconds.",
 }

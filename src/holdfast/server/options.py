@@ -29,6 +29,8 @@ _COUNTS = (
     "stream_messages_max",
     "stream_bytes_max",
     "followers_max",
+    "file_bytes_max",
+    "uploads_at_once_max",
 )
 _SECONDS = ("body_seconds", "header_seconds", "heartbeat_seconds", "list_poll_seconds")
 
@@ -202,6 +204,12 @@ class ServerOptions:
     """How often the server reads a list of runs that is followed."""
     followers_max: int = 10_000
     """How many streams the server has open at a time."""
+    file_bytes_max: int = 1024**3
+    """The limit on a file that is uploaded."""
+    uploads_at_once_max: int = 32
+    """How many files the server receives at a time. Each holds up to 12 MB in memory."""
+    document_buckets: tuple[str, ...] = ()
+    """Buckets of S3 from which callers may add documents, with the credentials of this process."""
     webhooks: bool = True
     """Whether the server delivers webhooks."""
     webhook_allow: tuple[str, ...] = ()
@@ -211,7 +219,7 @@ class ServerOptions:
     def __post_init__(self) -> None:
         if self.jwt is not None and not self.authentication:
             raise InvalidRequest("authentication must be True with jwt", field="authentication")
-        for name in ("allowed_hosts", "cors_origins", "trusted_proxies"):
+        for name in ("allowed_hosts", "cors_origins", "trusted_proxies", "document_buckets"):
             value: object = getattr(self, name)
             parts = cast("tuple[object, ...]", value) if isinstance(value, tuple) else (None,)
             if not all(type(each) is str for each in parts):

@@ -25,20 +25,25 @@ from holdfast.errors import (
     BulkJobNotFound,
     CallbackExpired,
     CallbackInvalid,
+    ChecksumMismatch,
     DocumentNotFound,
     DocumentWorkflowNotFound,
     ExpiryNotLater,
+    FileRejected,
+    FileTooLarge,
     Forbidden,
     HoldfastError,
     InboxFull,
     InvalidRequest,
     KeyNotFound,
+    LengthRequired,
     NotAmbiguous,
     NotAssigned,
     NotReady,
     NotRetryable,
     PayloadTooLarge,
     ProjectNotFound,
+    ProtocolMismatch,
     Refused,
     ReviewChanged,
     ReviewClaimed,
@@ -55,6 +60,7 @@ from holdfast.errors import (
     ServerStopping,
     SessionBusy,
     SignalMisfit,
+    StoredFileNotFound,
     StoreError,
     Throttled,
     TooManyRequests,
@@ -62,6 +68,11 @@ from holdfast.errors import (
     UnknownGraph,
     UnknownSignal,
     Unsuccessful,
+    UploadConflict,
+    UploadGone,
+    UploadInterrupted,
+    UploadNotFound,
+    UploadsBusy,
     WebhookNotFound,
 )
 from holdfast.model.json_form import JsonForm
@@ -77,18 +88,31 @@ _RETRY_AFTER_SECONDS = 1
 LEFT = "holdfast.left"
 """What a request's scope has if the client left before its body had arrived."""
 _NO_PATH = "there is no such path; the API is described at /v1/openapi.json"
+CHECKSUM_MISMATCH = 460
+"""A status of tus, which HTTP does not have."""
 RETRY_LATER = (429, 503)
 """The statuses whose responses have the header Retry-After."""
 
 # The first class that matches counts, so a subclass stands before its base.
 STATUSES: tuple[tuple[type[HoldfastError], int], ...] = (
     (PayloadTooLarge, 413),
+    (FileTooLarge, 413),
+    (FileRejected, 415),
+    (ChecksumMismatch, CHECKSUM_MISMATCH),
+    (LengthRequired, 411),
+    (ProtocolMismatch, 412),
     (SignalMisfit, 422),
     (UnknownSignal, 422),
     (InvalidRequest, 422),
     (Unauthenticated, 401),
     (Forbidden, 403),
     (RunNotFound, 404),
+    (StoredFileNotFound, 404),
+    (UploadNotFound, 404),
+    (UploadGone, 410),
+    (UploadConflict, 409),
+    (UploadInterrupted, 408),
+    (UploadsBusy, 503),
     (KeyNotFound, 404),
     (CallbackInvalid, 404),
     (WebhookNotFound, 404),
@@ -177,8 +201,12 @@ def _problem_of_ours(error: HoldfastError) -> Problem:
     if status == 500:
         _log.error("no status is known for %s: %s", type(error).__name__, error)
     field = getattr(error, "field", None)
-    title = HTTPStatus(status).phrase
+    title = _title(status)
     return Problem(title, status, error.code, str(error), field, **_members_of(error))
+
+
+def _title(status: int) -> str:
+    return "Checksum Mismatch" if status == CHECKSUM_MISMATCH else HTTPStatus(status).phrase
 
 
 def _members_of(error: HoldfastError) -> dict[str, Any]:

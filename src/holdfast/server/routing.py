@@ -213,21 +213,27 @@ def _derived_parts(
     }
 
 
-def options_handlers(routes: Iterable[RouteDescription]) -> list[HTTPRouteHandler]:
+def options_handlers(
+    routes: Iterable[RouteDescription], told: Mapping[str, Mapping[str, str]] | None = None
+) -> list[HTTPRouteHandler]:
     """Return the handlers of OPTIONS, which name the methods of each path.
 
+    ``told`` has further headers of their answers, by path.
     Those that Litestar makes name only the methods of the first handler of a path.
     """
     methods: dict[str, set[str]] = {}
     for each in routes:
         also = {"HEAD"} if each.method == "GET" else set[str]()
         methods.setdefault(each.path, {"OPTIONS"}).update({each.method}, also)
-    return [_options_handler(path, ", ".join(sorted(found))) for path, found in methods.items()]
+    return [
+        _options_handler(path, {"Allow": ", ".join(sorted(found)), **(told or {}).get(path, {})})
+        for path, found in methods.items()
+    ]
 
 
-def _options_handler(path: str, allowed: str) -> HTTPRouteHandler:
+def _options_handler(path: str, headers: Mapping[str, str]) -> HTTPRouteHandler:
     async def name_methods() -> Response[None]:
-        return Response(None, status_code=204, headers={"Allow": allowed})
+        return Response(None, status_code=204, headers=dict(headers))
 
     return HTTPRouteHandler(
         path, http_method="OPTIONS", opt={"role": "public"}, include_in_schema=False

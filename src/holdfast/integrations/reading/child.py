@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
 import msgspec
 
@@ -60,8 +60,8 @@ def main() -> None:
         _end(output, _out_of_memory(None))
     except Exception as error:
         write_frame(output, _rejected(error, None))
-        return
-    _write_segments(output, parser, request)
+    else:
+        _write_segments(output, parser, request)
 
 
 def _write_segments(output: BinaryIO, parser: Parser, request: ReadRequest) -> None:
@@ -145,7 +145,7 @@ def _out_of_memory(index: int | None) -> RejectedFrame:
     return RejectedFrame("memory", "its parser needs more memory than it may use", index)
 
 
-def _end(output: BinaryIO, frame: RejectedFrame) -> None:
+def _end(output: BinaryIO, frame: RejectedFrame) -> NoReturn:
     try:
         write_frame(output, frame)
     finally:

@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f\ufffe\uffff]")
+_LINE_ENDS = re.compile(r"\r\n|[\r\x0b\x0c]")
 _PNG_BYTES_MAX = 1_000_000
 
 
@@ -99,8 +100,9 @@ def check_text(text: str, limits: ReadLimits) -> str:
     return text
 
 
-def check_pixels(width: int, height: int, limits: ReadLimits) -> None:
+def check_pixels(size: tuple[int, int], limits: ReadLimits) -> None:
     """Reject an image before its pixels are unpacked."""
+    width, height = size
     if width * height > limits.pixels_max:
         reject(
             "pixels",
@@ -110,10 +112,7 @@ def check_pixels(width: int, height: int, limits: ReadLimits) -> None:
 
 def clean_text(text: str) -> str:
     """Return text without control characters, and with one kind of line end."""
-    text = (
-        text.replace("\r\n", "\n").replace("\r", "\n").replace("\x0b", "\n").replace("\x0c", "\n")
-    )
-    text = _CONTROLS.sub("", text)
+    text = _CONTROLS.sub("", _LINE_ENDS.sub("\n", text))
     return text.encode("utf-8", "replace").decode()
 
 
@@ -127,7 +126,7 @@ def cleaned_table(rows: Sequence[Sequence[object]]) -> Table:
     return [["" if cell is None else clean_text(str(cell)).strip() for cell in row] for row in rows]
 
 
-def bounded_size(width: float, height: float, pixels_max: int) -> tuple[int, int]:
+def bounded_size(width: float, height: float, *, pixels_max: int) -> tuple[int, int]:
     """Return a size of the same shape that has at most so many pixels."""
     scale = min(1.0, (pixels_max / (width * height)) ** 0.5)
     small = (max(1, int(width * scale)), max(1, int(height * scale)))
@@ -144,10 +143,16 @@ def bounded_image(image: Any, pixels_max: int) -> Any:
         white = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(white, image)
     if image.mode in ("I", "F", "I;16", "I;16B", "I;16L"):
-        image = image.convert("F").point(lambda value: value / 257).convert("L")
+        image = image.convert("F").point(_to_byte).convert("L")
     image = image.convert("L" if image.mode in ("1", "L") else "RGB")
-    size = bounded_size(*image.size, pixels_max)
+    width, height = image.size
+    size = bounded_size(width, height, pixels_max=pixels_max)
     return image if size == image.size else image.resize(size)
+
+
+def _to_byte(value: Any) -> Any:
+    """Scale a level of 16 bits. Pillow calls it with an expression, rather than with a number."""
+    return value / 257
 
 
 def encoded_image(image: Any, *, photo: bool) -> tuple[bytes, str]:

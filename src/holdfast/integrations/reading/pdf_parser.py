@@ -129,7 +129,9 @@ class PdfParser:
 
     def _image(self, page: Any, *, photo: bool) -> tuple[Any, Any]:
         width, height = page.get_size()
-        size = bounded_size(width * _SCALE, height * _SCALE, self._limits.image_pixels_max)
+        size = bounded_size(
+            width * _SCALE, height * _SCALE, pixels_max=self._limits.image_pixels_max
+        )
         # PDFium rounds both sides up.
         scale = min((size[0] - 1) / width, (size[1] - 1) / height)
         if scale <= 0 or not math.isfinite(scale):

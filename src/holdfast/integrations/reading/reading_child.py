@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import BinaryIO, Final, cast
 
 import msgspec
 
@@ -91,9 +91,8 @@ class ReadingChild:
 
     def _pump(self, request: bytes) -> None:
         """Send the request, and hand frames to the event loop, as many as it takes."""
-        sent, answers = self._process.stdin, self._process.stdout
-        assert sent is not None
-        assert answers is not None
+        sent = cast("BinaryIO", self._process.stdin)
+        answers = cast("BinaryIO", self._process.stdout)
         try:
             with suppress(OSError):  # it has ended already
                 sent.write(request)
