@@ -46,6 +46,12 @@ def _load_dev() -> click.Command:
     return dev
 
 
+def _load_documents() -> click.Command:
+    from holdfast.cli.documents import documents
+
+    return documents
+
+
 def _load_fleet() -> click.Command:
     from holdfast.cli.fleet import fleet
 
@@ -62,6 +68,12 @@ def _load_key() -> click.Command:
     from holdfast.cli.key import key
 
     return key
+
+
+def _load_projects() -> click.Command:
+    from holdfast.cli.projects import projects
+
+    return projects
 
 
 def _load_review() -> click.Command:
@@ -106,9 +118,11 @@ COMMANDS = {
     "cost": LazyCommand(_load_cost, "Show what runs and the store cost."),
     "dev": LazyCommand(_load_dev, "Serve on this machine, and start again when code changes."),
     "doctor": LazyCommand(_load_doctor, "Find what is misconfigured, stuck or unserved."),
+    "documents": LazyCommand(_load_documents, "Add documents, follow them, and search them."),
     "fleet": LazyCommand(_load_fleet, "Show workers, graphs, and stuck or unserved runs."),
     "init": LazyCommand(_load_init, "Write one file with a workflow that works."),
     "key": LazyCommand(_load_key, "Create, list and revoke API keys."),
+    "projects": LazyCommand(_load_projects, "Create and change projects of documents."),
     "review": LazyCommand(_load_review, "List what runs ask people, and decide it."),
     "run": LazyCommand(_load_run, "Start runs, watch them, and act on them."),
     "serve": LazyCommand(_load_serve, "Serve graphs over HTTP, with a worker, until a signal."),

@@ -145,6 +145,7 @@ def with_holdfast(
             context = click.get_current_context()
             address = chosen_server(context)
             if address is not None:
+                given.pop("search", None)
                 with show_errors():
                     client = open_client(context, address, key or key_file)
                 asynchronous(_run_on_server)(client, function, given)
@@ -155,7 +156,10 @@ def with_holdfast(
                 function,
                 given,
                 make=make,
-                settings={"tenant": tenant, "limits": limits, "user_key": user_key},
+                settings={
+                    **{"tenant": tenant, "limits": limits, "user_key": user_key},
+                    **({"search": given.pop("search")} if "search" in given else {}),
+                },
             )
 
         return opened
@@ -172,7 +176,12 @@ async def _run_on_store(
     settings: dict[str, Any],
 ) -> None:
     async with open_store(url, make=make) as store:
-        await function(Holdfast(url, store=store, **settings), **given)
+        holdfast = Holdfast(url, store=store, **settings)
+        try:
+            await function(holdfast, **given)
+        finally:
+            if holdfast.search is not None:
+                await holdfast.search.close()
 
 
 async def _run_on_server(

@@ -28,6 +28,7 @@ _KEY_CHARS_MAX = 4096
 # They must be the same in all processes of a store: a server has its own.
 _ONLY_FOR_A_STORE = {
     "limits": "--limits",
+    "search": "--search",
     "user_key": "--user-key-file",
     "webhook_allow": "--webhook-allow",
 }

@@ -11,7 +11,9 @@ import click
 from holdfast.cli.failures import show_errors
 from holdfast.cli.logs import LOG_FORMATS, LOG_LEVELS
 from holdfast.cli.parameters import DURATION
+from holdfast.cli.search_option import search_option
 from holdfast.cli.targets import load_dict, load_review_options
+from holdfast.documents.search_opening import SearchChoice
 from holdfast.engine.worker.options import WorkerOptions
 from holdfast.model.durations import duration_text
 from holdfast.model.payload_limits import PayloadLimits
@@ -108,6 +110,7 @@ def worker_options(function: Callable[..., None]) -> Callable[..., None]:
         models: str | None,
         quotas: str | None,
         reviews: str | None,
+        search: SearchChoice,
         limits: PayloadLimits | None,
         user_key: bytes | None,
         **given: Any,
@@ -125,12 +128,13 @@ def worker_options(function: Callable[..., None]) -> Callable[..., None]:
                 "models": None if models is None else load_dict(models),
                 "quotas": None if quotas is None else load_dict(quotas),
                 "reviews": None if reviews is None else load_review_options(reviews),
+                "search": search,
                 "limits": limits,
                 "user_key": user_key,
             }
         function(settings=WorkerSettings(options, holdfast), **given)
 
-    decorated: Callable[..., None] = command
+    decorated: Callable[..., None] = search_option(command)
     for option in _OPTIONS:
         decorated = option(decorated)
     return decorated

@@ -28,7 +28,7 @@ from holdfast.documents.loading import DocumentStore
 from holdfast.documents.project_documents import ProjectDocuments
 from holdfast.documents.projects import Projects
 from holdfast.documents.removal import DocumentRemoval
-from holdfast.documents.search import SearchRemoval
+from holdfast.documents.search import SegmentSearch
 from holdfast.documents.segment_ranges import SegmentRanges
 from holdfast.documents.segments import DocumentSegments
 from holdfast.documents.steps import DocumentSteps
@@ -81,7 +81,7 @@ class Documents:
         """Reads segments by ranges of their indices."""
         self._connections = DocumentConnections(store)
         self._removal = DocumentRemoval(store, workers, lambda: self.search)
-        self.search: SearchRemoval | None = None
+        self.search: SegmentSearch | None = None
         """The search over segments, which forgets what is deleted; None if there is none."""
         self.projects = Projects(store, self._removal.delete_project)
         """The projects, each of which has documents."""

@@ -269,38 +269,50 @@ def _connect(path: str) -> sqlite3.Connection:
 
 def _prepare(connection: sqlite3.Connection, path: str) -> None:
     """Create the tables if they are missing, and turn on the log that lets readers go on."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if not tables:
-            for statement in _TABLES:
-                connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {_VERSION}")
-        elif application != APPLICATION_ID:
-            raise SearchIndexDamaged(
-                f"{path} is not a search index of Holdfast: choose another file for it"
-            )
-        elif version != _VERSION:
-            raise SearchIndexDamaged(
-                f"the search index {path} has version {version}, and this release uses {_VERSION}: "
-                "build it again with holdfast documents reindex"
-            )
-        connection.execute("COMMIT")
-    except BaseException:
-        with suppress(sqlite3.Error):
-            connection.execute("ROLLBACK")
-        raise
+    # A reader that finds the tables takes no lock that a writer holds.
+    if not _has_tables(connection, path, begin="BEGIN"):
+        _has_tables(connection, path, begin="BEGIN IMMEDIATE", create=True)
     if path != MEMORY:
         _switch_to_wal(connection)
     # A crash may lose the last commits, but does not damage the file.
     connection.execute("PRAGMA synchronous = NORMAL")
 
 
+def _has_tables(
+    connection: sqlite3.Connection, path: str, *, begin: str, create: bool = False
+) -> bool:
+    """Return whether the file has the tables of this release; create them if it has none."""
+    connection.execute(begin)
+    try:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if not tables and create:
+            for statement in _TABLES:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {_VERSION}")
+        elif tables and application != APPLICATION_ID:
+            raise SearchIndexDamaged(
+                f"{path} is not a search index of Holdfast: choose another file for it"
+            )
+        elif tables and version != _VERSION:
+            raise SearchIndexDamaged(
+                f"the search index {path} has version {version}, and this release uses {_VERSION}: "
+                "build it again with holdfast documents reindex"
+            )
+        connection.execute("COMMIT")
+        return bool(tables) or create
+    except BaseException:
+        with suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+        raise
+
+
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
     """Switch the file to a write-ahead log. SQLite does not wait for other processes here."""
+    if connection.execute("PRAGMA journal_mode").fetchone() == ("wal",):
+        return
     for attempt in range(_WAL_ATTEMPTS_MAX):
         try:
             connection.execute("PRAGMA journal_mode = WAL")

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.clock import Clock, Ids
+from holdfast.engine.kernel.chunk_shares import ChunkShares
 from holdfast.engine.kernel.compaction import SNAPSHOT_FLOOR_BYTES
 from holdfast.engine.kernel.deliveries import DeliveryLimiter
 from holdfast.engine.kernel.known_graphs import KnownGraphs
@@ -111,6 +112,7 @@ class Kernel:
         self.settings_table = store.records("settings")
         self.session_queues = store.records("session")
         self.accounts = store.records("account")
+        self.maps = store.records("map")
         self.graph_items = store.records("graph")
         self.bulk_jobs = store.records("bulk")
         self.known_graphs = KnownGraphs()
@@ -120,6 +122,7 @@ class Kernel:
         self.reviews = store.records("review")
         self.due_notices = store.records("notice")
         self.notice_nudges = NoticeNudges()
+        self.chunk_shares = ChunkShares()
         self.public_url: str | None = None
         self._user_key = user_key
         self._settings: Settings | None = None
