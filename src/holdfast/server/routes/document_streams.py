@@ -12,9 +12,9 @@ from holdfast.server.parameters import After, LastEventId
 from holdfast.server.routing import route
 from holdfast.server.services import Services, ServicesOf
 from holdfast.server.streams.event_stream import EventStream
+from holdfast.server.streams.followed_workflow import FollowedWorkflow
 from holdfast.server.streams.registry import OpenStream
 from holdfast.server.streams.sockets import check_origin, serve_socket
-from holdfast.server.streams.stored_workflow import StoredWorkflow
 from holdfast.server.streams.workflow_hub import parse_workflow_cursor
 
 __all__ = ["DOCUMENT_STREAMS"]
@@ -77,7 +77,7 @@ async def _open(
     tenant, documents = requester.tenant, requester.hf.documents
     return await services.streams.follow_workflow(
         (tenant, id),
-        StoredWorkflow(documents, id, tenant=tenant),
+        FollowedWorkflow(documents, id, tenant=tenant),
         cursor,
         clock=requester.hf.clock,
         follow=follow,

@@ -25,7 +25,7 @@ from holdfast.server.streams.message import MessageKind, StreamMessage
 from holdfast.server.streams.segment_board import SegmentBoard, SegmentChange
 from holdfast.server.streams.shared_reader import ReaderLimits
 from holdfast.server.streams.view_poller import ViewPoller
-from holdfast.server.streams.workflow_view import ENDED_STATUSES, WorkflowView, view_of
+from holdfast.server.streams.workflow_progress import ENDED_STATUSES, WorkflowProgress, view_of
 
 __all__ = ["WorkflowCursor", "WorkflowHub", "WorkflowSource", "parse_workflow_cursor"]
 
@@ -89,7 +89,7 @@ def parse_workflow_cursor(text: str | None, *, field: str) -> WorkflowCursor | N
     return WorkflowCursor(found[1], int(found[2]))
 
 
-class WorkflowHub(ViewPoller[WorkflowView]):
+class WorkflowHub(ViewPoller[WorkflowProgress]):
     """What the followers of one workflow share: its view, and the newest messages about it."""
 
     def __init__(
@@ -114,11 +114,11 @@ class WorkflowHub(ViewPoller[WorkflowView]):
         """Whether the document is processed no more."""
         return self.view is not None and self.is_last(self.view)
 
-    def is_last(self, view: WorkflowView) -> bool:
+    def is_last(self, view: WorkflowProgress) -> bool:
         """Return whether the document is processed no more."""
         return view.status in ENDED_STATUSES
 
-    async def read_view(self, before: WorkflowView | None) -> WorkflowView:
+    async def read_view(self, before: WorkflowProgress | None) -> WorkflowProgress:
         """Read the workflow, its steps, and the segments that are new."""
         workflow = await self._source.workflow()  # first: what it says is stored before it
         steps = await self._source.steps()
@@ -185,8 +185,8 @@ class WorkflowHub(ViewPoller[WorkflowView]):
             await asyncio.wait(self._leaving)
 
     def _told(
-        self, before: WorkflowView, now: WorkflowView, changed: Sequence[SegmentChange]
-    ) -> WorkflowView:
+        self, before: WorkflowProgress, now: WorkflowProgress, changed: Sequence[SegmentChange]
+    ) -> WorkflowProgress:
         """Add the messages for a follower that has an earlier view, and return what they tell."""
         view = now.changed_from(before)
         for segment in changed:

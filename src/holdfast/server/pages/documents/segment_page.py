@@ -87,8 +87,8 @@ async def retry_segment(
     services: ServicesOf, requester: RequesterOf, request: PageRequest, id: ItemId, index: _Index
 ) -> Response[bytes]:
     """Analyze one segment again."""
-    posted = await posted_by(services, requester, request)
     document = await requester.hf.documents.get(id, tenant=requester.tenant)
+    posted = await posted_by(services, requester, request)
     workflow = await workflow_of(requester, document, posted.get("workflow", ""))
     try:
         await retry_workflow(requester.hf, workflow.id, segment=index, tenant=requester.tenant)

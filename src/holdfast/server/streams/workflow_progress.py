@@ -1,4 +1,4 @@
-"""`WorkflowView`: what followers of a document's processing see, and the messages about it."""
+"""`WorkflowProgress`: what followers of a document's processing see, and the messages about it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.documents.time_left import Progress, longest, noted, seconds_left
 from holdfast.model.document import DocumentStep, DocumentWorkflow, StepName
 from holdfast.server.streams.segment_board import SegmentBoard
 
-__all__ = ["ENDED_STATUSES", "WorkflowView", "view_of"]
+__all__ = ["ENDED_STATUSES", "WorkflowProgress", "view_of"]
 
 ENDED_STATUSES = frozenset({"completed", "failed"})
 """The statuses of a workflow that is processed no more."""
@@ -24,7 +24,7 @@ _CHANGE_SHARE_MIN = 0.05
 Histories = Mapping[StepName, tuple[Progress, ...]]
 
 
-class WorkflowView(msgspec.Struct, frozen=True, kw_only=True):
+class WorkflowProgress(msgspec.Struct, frozen=True, kw_only=True):
     """A workflow and its steps at one time, as messages tell them."""
 
     workflow: dict[str, Any]
@@ -37,9 +37,9 @@ class WorkflowView(msgspec.Struct, frozen=True, kw_only=True):
         """The status of the workflow."""
         return self.workflow["status"]
 
-    def changed_from(self, before: WorkflowView) -> WorkflowView:
+    def changed_from(self, before: WorkflowProgress) -> WorkflowProgress:
         """Return this view with the parts of an earlier one that are as good as the same."""
-        return WorkflowView(
+        return WorkflowProgress(
             workflow=_newer(before.workflow, self.workflow),
             steps={name: _newer(before.steps.get(name), step) for name, step in self.steps.items()},
             histories=self.histories,
@@ -53,7 +53,7 @@ def view_of(
     *,
     histories: Histories,
     now_ms: int,
-) -> WorkflowView:
+) -> WorkflowProgress:
     """Return the view of a workflow. ``histories`` are those of the view before it."""
     done = board.count("completed") + board.count("failed") + board.count("skipped")
     grown: dict[StepName, tuple[Progress, ...]] = {}
@@ -68,7 +68,7 @@ def view_of(
             if step.status == "in_progress" and workflow.status == "in_progress"
             else None
         )
-    return WorkflowView(
+    return WorkflowProgress(
         workflow={
             **workflow.as_dict(),
             "counts": {

@@ -1,4 +1,4 @@
-"""`StoredWorkflow`: one workflow in the store, as its hub reads it."""
+"""`FollowedWorkflow`: one workflow in the store, as its hub reads it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from holdfast.model.document import (
 )
 from holdfast.server.streams.index_ranges import IndexRange
 
-__all__ = ["StoredWorkflow"]
+__all__ = ["FollowedWorkflow"]
 
 
-class StoredWorkflow:
+class FollowedWorkflow:
     """A workflow of a tenant: the `WorkflowSource` of a hub."""
 
     def __init__(self, documents: Documents, id: str, *, tenant: str) -> None:
