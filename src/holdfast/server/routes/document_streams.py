@@ -31,7 +31,7 @@ _Follow = Annotated[
     "GET",
     "/v1/document-workflows/{id:str}/events",
     role="viewer",
-    tag="documents",
+    tag="streams",
     media_type="text/event-stream",
     returns=str,
 )
