@@ -29,6 +29,8 @@ OPTIONS = ServerOptions(authentication=True, key_rate=None, tenant_rate=None)
 SHARED = ("/v1/graphs",)
 # Conditions that the things of the tenant meet.
 QUERIES = {
+    "/documents/{id}/segments/{index}": f"workflow={MARK}",
+    "/documents/{id}/segments/{index}/image": f"workflow={MARK}",
     "/v1/cost": f"by=label:mark&label=mark%3D{MARK}",
     "/v1/document-workflows": "status=pending",
     "/v1/fleet/unserved": "grace_seconds=0",
@@ -49,6 +51,7 @@ HEADERS = {
 }
 # Routes that show a tenant its own things without a name that the caller gives.
 LISTS = {
+    "/projects",
     "/reviews",
     "/v1/ambiguous",
     "/v1/bulk",

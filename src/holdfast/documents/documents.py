@@ -29,6 +29,7 @@ from holdfast.documents.project_documents import ProjectDocuments
 from holdfast.documents.projects import Projects
 from holdfast.documents.removal import DocumentRemoval
 from holdfast.documents.search import SegmentSearch
+from holdfast.documents.segment_ranges import SegmentRanges
 from holdfast.documents.segments import DocumentSegments
 from holdfast.documents.steps import DocumentSteps
 from holdfast.documents.uploads import DocumentUploads
@@ -76,6 +77,8 @@ class Documents:
         self._workflows = DocumentWorkflows(store)
         self._steps = DocumentSteps(store)
         self._segments = DocumentSegments(store)
+        self.segment_ranges = SegmentRanges(store)
+        """Reads segments by ranges of their indices."""
         self._connections = DocumentConnections(store)
         self._removal = DocumentRemoval(store, workers, lambda: self.search)
         self.search: SegmentSearch | None = None
@@ -186,8 +189,6 @@ class Documents:
         """
         tenant = self._store.tenant_or_default(tenant)
         return (await self._store.read_pointer(tenant, id)).blob_prefix
-
-    # --- workflows --------------------------------------------------------------------------------
 
     async def begin(
         self, document: str, *, id: str | None = None, tenant: str | None = None
@@ -336,8 +337,6 @@ class Documents:
         )
         return await self._workflows.change(self._store.tenant_or_default(tenant), id, request)
 
-    # --- steps ------------------------------------------------------------------------------------
-
     async def steps(
         self, workflow: str, *, tenant: str | None = None
     ) -> dict[StepName, DocumentStep]:
@@ -410,8 +409,6 @@ class Documents:
         return await self._steps.end(
             tenant, workflow, step=step, status=status, error=error, attempt=attempt
         )
-
-    # --- segments ---------------------------------------------------------------------------------
 
     async def put_segment(
         self,

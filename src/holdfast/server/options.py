@@ -201,7 +201,8 @@ class ServerOptions:
     stream_bytes_max: int = 4 * 1024 * 1024
     """How many bytes of messages of a run the server keeps for its followers."""
     list_poll_seconds: float = 2.0
-    """How often the server reads a list of runs that is followed."""
+    """How often the server reads a list of runs, or the processing of a document, that is
+    followed."""
     followers_max: int = 10_000
     """How many streams the server has open at a time."""
     file_bytes_max: int = 1024**3

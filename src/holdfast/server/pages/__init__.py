@@ -1,5 +1,6 @@
-"""Pages for people: reviews behind signed links, and an inbox. They need no JavaScript."""
+"""Pages for people: reviews and documents. They need no JavaScript."""
 
+from holdfast.server.pages.documents import DOCUMENT_PAGES
 from holdfast.server.pages.inbox import INBOX
 from holdfast.server.pages.links import LINKS
 from holdfast.server.pages.sign_in import SIGN_IN
@@ -7,4 +8,4 @@ from holdfast.server.pages.stylesheet import STYLESHEETS
 
 __all__ = ["PAGES"]
 
-PAGES = (*LINKS, *INBOX, *SIGN_IN, *STYLESHEETS)
+PAGES = (*LINKS, *INBOX, *DOCUMENT_PAGES, *SIGN_IN, *STYLESHEETS)

@@ -24,6 +24,7 @@ from holdfast.server.problems import Problem, problem_of
 from holdfast.server.roles import Role
 
 __all__ = [
+    "IMAGE_POLICY",
     "STYLESHEET",
     "STYLESHEET_NAME",
     "PageRequest",
@@ -45,6 +46,8 @@ _POLICY = (
     "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'"
 )
+IMAGE_POLICY = f"{_POLICY}; img-src 'self'"
+"""The policy of a page that shows pictures of this server."""
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
     "Cache-Control": "no-store",
@@ -71,6 +74,22 @@ _TITLES = {
     "review_not_found": (
         "There is no such review",
         "It may have been removed with its run, or it belongs to another tenant.",
+    ),
+    "project_not_found": (
+        "There is no such project",
+        "It may have been deleted, or it belongs to another tenant.",
+    ),
+    "document_not_found": (
+        "There is no such document",
+        "It may have been deleted, or it belongs to another tenant.",
+    ),
+    "document_workflow_not_found": (
+        "There is no such processing",
+        "The document was not processed, or this processing of it was deleted.",
+    ),
+    "segment_not_found": (
+        "There is no such segment",
+        "The document has fewer segments.",
     ),
 }
 _TITLES_BY_STATUS = {
@@ -111,6 +130,21 @@ def _distance(moment: datetime, now: datetime) -> str:
     return f"in {shown}" if seconds > 0 else f"{shown} ago"
 
 
+def _shortened(text: str, chars: int) -> str:
+    """Return the beginning of a text that is too long for its place."""
+    return text if len(text) <= chars else f"{text[: chars - 1].rstrip()}…"
+
+
+def _size(count: int) -> str:
+    """Return a number of bytes as people read it."""
+    size, unit = float(count), "bytes"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if size < 1000:
+            break
+        size, unit = size / 1000, larger
+    return f"{count:,} bytes" if unit == "bytes" else f"{size:.3g} {unit}"
+
+
 _environment = Environment(
     loader=PackageLoader("holdfast.server.pages"),
     autoescape=True,
@@ -118,7 +152,13 @@ _environment = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_FILTERS: dict[str, Any] = {"visible": visible, "when": _when, "distance": _distance}
+_FILTERS: dict[str, Any] = {
+    "distance": _distance,
+    "shortened": _shortened,
+    "size": _size,
+    "visible": visible,
+    "when": _when,
+}
 _environment.filters.update(_FILTERS)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -13,13 +14,19 @@ from holdfast.errors import InvalidRequest, Unauthenticated
 from holdfast.model.people import validated_person
 from holdfast.server.pages.page import PageRequest, page, redirected, rendered
 from holdfast.server.pages.posted_form import check_site, read_form
-from holdfast.server.roles import includes
+from holdfast.server.roles import Role, includes
 from holdfast.server.services import Services, ServicesOf, address_of
 from holdfast.server.session_cookie import expired_cookie, session_cookie
 
 __all__ = ["SIGN_IN"]
 
 _INBOX = "/reviews"
+# Where people may go after they have signed in, what that is called, and the role that it needs.
+_PLACES: Mapping[str, tuple[str, Role]] = {
+    "/reviews": ("reviews need", "reviewer"),
+    "/projects": ("documents need", "viewer"),
+    "/documents": ("documents need", "viewer"),
+}
 
 
 @page("GET", "/login", role="public")
@@ -40,12 +47,13 @@ async def sign_in(services: ServicesOf, request: PageRequest) -> Response[bytes]
             identity, text = await services.sign_in(
                 posted.get("key", ""), address=address_of(request)
             )
-            if not includes(identity.role, "reviewer"):
+            place, needed = _PLACES[_place_of(next)]
+            if not includes(identity.role, needed):
                 return _form(
                     request,
                     services,
                     next=next,
-                    error=f"This key has the role {identity.role}; reviews need the role reviewer.",
+                    error=f"This key has the role {identity.role}; {place} the role {needed}.",
                     status=403,
                 )
         else:
@@ -82,10 +90,16 @@ def _form(
 
 
 def _own_path(asked: str) -> str:
-    """Return a path of the inbox: no other site may send people elsewhere through this page."""
+    """Return the path of a page: no other site may send people elsewhere through this one."""
     path = re.split(r"[?#]", asked, maxsplit=1)[0]
-    is_own = path.startswith(f"{_INBOX}/") and "\\" not in path and path.isprintable()
+    is_own = bool(_place_of(path)) and "\\" not in path and path.isprintable()
     return quote(path, safe="/~%") if is_own else _INBOX
+
+
+def _place_of(path: str) -> str:
+    """Return the place to which a path belongs; empty if it is none of ours."""
+    found = (each for each in _PLACES if path == each or path.startswith(f"{each}/"))
+    return next(found, "")
 
 
 SIGN_IN = (show_sign_in, sign_in, sign_out)

@@ -3,6 +3,7 @@
 from holdfast.server.routes.bulk import BULK
 from holdfast.server.routes.callbacks import CALLBACKS
 from holdfast.server.routes.description import DESCRIPTION
+from holdfast.server.routes.document_streams import DOCUMENT_STREAMS
 from holdfast.server.routes.document_workflows import DOCUMENT_WORKFLOWS
 from holdfast.server.routes.documents import DOCUMENTS
 from holdfast.server.routes.fleet import FLEET
@@ -42,6 +43,7 @@ HANDLERS = (
     *SEARCH,
     *STREAMS,
     *LIST_STREAMS,
+    *DOCUMENT_STREAMS,
     *SESSIONS,
     *QUOTAS,
     *BULK,

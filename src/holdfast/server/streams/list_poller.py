@@ -13,8 +13,7 @@ import msgspec
 from holdfast.errors import InvalidQuery
 from holdfast.model.run import RunEntry, RunPage
 from holdfast.server.streams.message import EndReason, StreamMessage, end_message
-from holdfast.server.streams.shared_read import SharedRead
-from holdfast.server.streams.waiting import wait_at_most
+from holdfast.server.streams.view_poller import ViewPoller
 
 __all__ = ["ListCursor", "ListFollower", "ListPoller", "join_list", "parse_list_cursor"]
 
@@ -76,78 +75,23 @@ class ListView:
         return StreamMessage("gone", msgspec.json.encode({"id": run.id, "reason": reason}))
 
 
-class ListPoller:
+class ListPoller(ViewPoller[ListView]):
     """The current view of one list, and the task that reads it."""
 
     def __init__(self, read: Callable[[], Awaitable[RunPage]], *, poll_seconds: float) -> None:
-        self.listeners: set[asyncio.Event] = set()
-        """Set when the view has changed."""
-        self.joining = 0
-        """How many followers are about to join."""
-        self.view: ListView | None = None
-        self.error: Exception | None = None
-        """Why it reads no more."""
+        super().__init__(poll_seconds=poll_seconds)
         self._read_page = read
-        self._poll_seconds = poll_seconds
-        self._reads = SharedRead(self._read)
-        self._task: asyncio.Task[None] | None = None
-        self._is_closed = asyncio.Event()
 
-    @property
-    def is_over(self) -> bool:
-        """Whether it reads no more."""
-        return self.error is not None
-
-    @property
-    def is_used(self) -> bool:
-        """Whether it has followers."""
-        return bool(self.listeners) or self.joining > 0
-
-    @property
-    def is_worth_keeping(self) -> bool:
-        """Whether a follower that comes back soon can use it."""
-        return not self.is_over and self.view is not None
-
-    async def refresh(self) -> ListView:
-        """Read the list now, together with others, and from then on."""
-        view = await self._reads.get()
-        if self._task is None:
-            self._task = asyncio.create_task(self._poll())
-        return view
-
-    async def close(self) -> None:
-        """Stop reading."""
-        self._is_closed.set()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
-
-    async def _poll(self) -> None:
-        try:
-            while not self._is_closed.is_set():
-                await wait_at_most(self._is_closed, self._poll_seconds)
-                await self._reads.get()
-        except Exception as error:  # the followers tell it
-            self.error = error
-            self._wake()
-
-    async def _read(self) -> ListView:
-        page = await self._read_page()
-        before = self.view
-        view = _view_of(page)
+    async def read_view(self, before: ListView | None) -> ListView:
+        """Read the list; return ``before`` itself if nothing has changed."""
+        view = _view_of(await self._read_page())
         if before is not None:
             for id, row in view.rows.items():
                 if id in before.encoded and before.rows[id] == row:
                     view.encoded[id] = before.encoded[id]
             if before.rows == view.rows:
                 return before
-        self.view = view
-        self._wake()
         return view
-
-    def _wake(self) -> None:
-        for listener in self.listeners:
-            listener.set()
 
 
 class ListFollower:

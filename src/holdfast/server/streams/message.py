@@ -18,9 +18,19 @@ __all__ = [
 ]
 
 MessageKind: TypeAlias = Literal[
-    "snapshot", "event", "text", "ephemeral", "heartbeat", "end", "run", "gone"
+    "snapshot",
+    "event",
+    "text",
+    "ephemeral",
+    "heartbeat",
+    "end",
+    "run",
+    "gone",
+    "workflow",
+    "step",
+    "segment",
 ]
-"""What a message tells; docs/guides/streams.md has a table of them."""
+"""What a message tells; docs/guides/streams.md and document-pages.md have tables of them."""
 
 EndReason: TypeAlias = Literal[
     "ended", "caught_up", "shutdown", "too_slow", "deleted", "revoked", "error"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
+from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, ServerStopping, TooManyRequests
 from holdfast.handle import RunHandle
 from holdfast.model.run import RunPage
@@ -17,7 +18,10 @@ from holdfast.server.streams.hub import HubReplaced, RunHub
 from holdfast.server.streams.list_poller import ListCursor, ListPoller, join_list
 from holdfast.server.streams.message import EndReason, StreamMessage
 from holdfast.server.streams.shared_reader import ReaderLimits
+from holdfast.server.streams.view_poller import ViewPoller
 from holdfast.server.streams.waiting import wait_at_most
+from holdfast.server.streams.workflow_follower import join_workflow
+from holdfast.server.streams.workflow_hub import WorkflowCursor, WorkflowHub, WorkflowSource
 
 __all__ = ["Follower", "OpenStream", "Streams"]
 
@@ -27,8 +31,8 @@ _LINGER_SECONDS = 2.0
 _CHECK_SECONDS = 2.0
 # How long the end of a server waits for its followers to get their last message.
 _SHUTDOWN_SECONDS = 5.0
-# Each list that is followed costs reads all the time.
-_LISTS_MAX = 1000
+# Each list and each document workflow that is followed costs reads all the time.
+_POLLERS_MAX = 1000
 
 _Key: TypeAlias = tuple[str, ...]
 
@@ -155,7 +159,7 @@ class Streams:
 
     @property
     def hubs(self) -> int:
-        """How many runs and lists are read for followers, or were until a moment ago."""
+        """How many runs, lists and document workflows are read, or were until a moment ago."""
         return len(self._hubs)
 
     async def follow_run(
@@ -187,11 +191,41 @@ class Streams:
         """
 
         def make() -> ListPoller:
-            if sum(isinstance(hub, ListPoller) for hub in self._hubs.values()) >= _LISTS_MAX:
-                raise TooManyRequests(f"the server follows {_LISTS_MAX} lists: try later")
+            self._check_pollers()
             return ListPoller(read, poll_seconds=self.options.list_poll_seconds)
 
         return await self._follow(("list", key), make, lambda poller: join_list(poller, after))
+
+    async def follow_workflow(
+        self,
+        key: tuple[str, str],
+        source: WorkflowSource,
+        after: WorkflowCursor | None,
+        *,
+        clock: Clock,
+        follow: bool,
+        data: Mapping[str, Any],
+    ) -> OpenStream:
+        """Open a stream of the processing of a document. ``key`` has the tenant and the id.
+
+        ``data`` is stored with the connection.
+
+        Raises:
+            DocumentWorkflowNotFound: there is no such workflow.
+            TooManyRequests: the server has no room for another stream or workflow.
+            ServerStopping: the server stops.
+        """
+
+        def make() -> WorkflowHub:
+            self._check_pollers()
+            seconds = self.options.list_poll_seconds
+            return WorkflowHub(source, clock=clock, limits=self._limits, poll_seconds=seconds)
+
+        return await self._follow(
+            ("workflow", *key),
+            make,
+            lambda hub: join_workflow(hub, after, follow=follow, data=data),
+        )
 
     async def _follow(
         self,
@@ -215,6 +249,12 @@ class Streams:
                 hub.joining -= 1
                 self._release(key, hub)
             return self._admit(follower, first, partial(self._release, key, hub))
+
+    def _check_pollers(self) -> None:
+        if sum(isinstance(hub, ViewPoller) for hub in self._hubs.values()) >= _POLLERS_MAX:
+            raise TooManyRequests(
+                f"the server follows {_POLLERS_MAX} lists and document workflows: try later"
+            )
 
     def _check_room(self) -> None:
         if self.is_stopping:
