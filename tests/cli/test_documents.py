@@ -12,9 +12,11 @@ import msgspec
 import pytest
 
 from holdfast import Holdfast as Store
+from holdfast.cli.targets import load_graphs
 from holdfast.documents.search import required_search
 from holdfast.documents.segment_text import segment_entry
 from holdfast.model.document import DocumentWorkflow
+from holdfast.sync import Holdfast as Blocking
 from tests.cli.conftest import Holdfast
 
 URL = "sqlite:///runs.db"
@@ -33,6 +35,34 @@ documents = Graph("documents", Work)
 
 @documents.node
 async def segment_prep(state):
+    return {}
+"""
+MAPPING = """
+from pathlib import Path
+from typing import TypedDict
+
+from holdfast import Graph
+
+
+class Work(TypedDict, total=False):
+    workflow: str
+
+
+documents = Graph("documents", Work)
+
+
+@documents.item
+async def analyze_segment(index, ctx):
+    if index == 1:
+        raise ValueError("not this one")
+    return index
+
+
+@documents.node
+async def segment_analyzer(state, ctx):
+    await ctx.map(analyze_segment, 3, tolerate=1.0)
+    if Path("broken").exists():
+        raise ValueError("broken")
     return {}
 """
 HOSTILE = "a\x1b[31m\u202ereport.pdf"
@@ -341,6 +371,36 @@ def test_the_exit_code_of_a_failed_workflow(holdfast: Holdfast) -> None:
     watched = holdfast("documents", "watch", workflow.id)
     assert watched.exit_code == 1
     assert "failed: segment_analyzer: it broke\\x1b[31m" in watched.stdout
+
+
+def test_a_failed_workflow_and_a_failed_segment_are_retried(
+    holdfast: Holdfast, folder: Path
+) -> None:
+    (folder / "pipe.py").write_text(MAPPING)
+    (folder / "one.txt").write_text("one")
+    (folder / "broken").touch()
+    assert holdfast("projects", "create", "Contracts", "--id", "contracts").exit_code == 0
+    options = ["--project", "contracts", "--graph", "pipe", "--json"]
+    added = holdfast("documents", "add", "one.txt", *options)
+    workflow = json.loads(added.stdout)["workflow"]
+    early = holdfast("documents", "retry", workflow)
+    assert (early.exit_code, "[not_retryable]" in early.stderr) == (1, True), early.output
+
+    async def number_of_segments() -> None:
+        async with Store(URL) as hf:
+            await hf.documents.update_workflow(workflow, total_segments=3)
+
+    with Blocking(URL) as hf, hf.worker(load_graphs(["pipe"]), poll=0.01):
+        asyncio.run(number_of_segments())
+        hf.run(f"doc-{workflow}").until("failed", timeout=60)
+        (folder / "broken").unlink()
+        retried = holdfast("documents", "retry", workflow)
+        assert retried.stdout == f"workflow {workflow} goes on where it failed\n", retried.output
+        hf.run(f"doc-{workflow}").until("finished", timeout=60)
+    again = holdfast("documents", "retry", workflow, "--segment", "2", "--json")
+    assert json.loads(again.stdout) == {"workflow": workflow, "segment": 2, "retried": True}
+    beyond = holdfast("documents", "retry", workflow, "--segment", "4")
+    assert (beyond.exit_code, "from 1 to 3" in beyond.stderr) == (1, True), beyond.output
 
 
 @pytest.mark.parametrize("command", ["show", "status", "watch", "retry", "delete"])
