@@ -2,6 +2,8 @@
 
 from holdfast.access.api_keys import ApiKeys
 from holdfast.app import Holdfast
+from holdfast.documents.search import SegmentSearch
+from holdfast.documents.sqlite_search import SqliteSegmentSearch
 from holdfast.engine.effects.argument_recorder import Redact
 from holdfast.engine.effects.call_options import BlockingCaller, Caller
 from holdfast.engine.effects.invocations import OnExhausted
@@ -109,6 +111,7 @@ from holdfast.model.run import (
     TextPiece,
     WaitPage,
 )
+from holdfast.model.segment_search import SegmentEntry, SegmentHit
 from holdfast.model.service import (
     BulkAction,
     BulkJob,
@@ -255,6 +258,9 @@ __all__ = [
     "RunSpan",
     "RunStream",
     "Saved",
+    "SegmentEntry",
+    "SegmentHit",
+    "SegmentSearch",
     "SessionQueueEntry",
     "SetAsideSignal",
     "SignalName",
@@ -266,6 +272,7 @@ __all__ = [
     "StallReason",
     "StalledPage",
     "StalledRun",
+    "SqliteSegmentSearch",
     "Status",
     "StopReason",
     "StoreFacts",
