@@ -135,8 +135,10 @@ def counts(self) -> Counter[str]:
         )
         for name, file in (
             ("RemoteBulkJobs", "bulk_jobs.py"),
+            ("RemoteDocuments", "documents.py"),
             ("RemoteFleet", "fleet.py"),
             ("RemoteKeys", "keys.py"),
+            ("RemoteProjects", "projects.py"),
             ("RemoteQuotaLevels", "quotas.py"),
             ("RemoteReviews", "reviews.py"),
             ("RemoteWebhooks", "webhooks.py"),

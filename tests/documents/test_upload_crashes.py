@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -83,11 +84,9 @@ async def test_a_death_at_any_operation_loses_and_repeats_nothing(
         _, other = intake(hf, documents, pipelines=pipelines)
         id = f"u-{at}"
         fate.strike(at, after=after)
-        try:
+        with suppress(Died):
             await doomed.create("p", name="a.pdf", length=len(PDF), id=id)
             await doomed.append(id, PDF, offset=0)
-        except Died:
-            pass
         died = fate.relent()
         await continued(other, id)
         assert len(documents.added) == len(documents.begun) == 1, at
@@ -98,6 +97,10 @@ async def test_a_death_at_any_operation_loses_and_repeats_nothing(
             assert at > 10
             return
     pytest.fail("the upload never came to its end")
+
+
+def part_files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() and "parts" in str(path)]
 
 
 async def continued(uploads: DocumentUploads, id: str) -> None:
@@ -149,15 +152,13 @@ async def test_a_removal_that_was_cut_goes_on(
         await doomed.append(made.id, PDF[: FILE_PART_BYTES + 5], offset=0)
         clock.advance(24 * 3600)
         fate.strike(at, after=after)
-        try:
+        with suppress(Died):
             await doomed.sweep()
-        except Died:
-            pass
         died = fate.relent()
         await doomed.sweep()
         with pytest.raises(UploadNotFound):
             await doomed.get(made.id)
-        assert not [path for path in tmp_path.rglob("*") if path.is_file() and "parts" in str(path)]
+        assert not part_files(tmp_path)
         if not died:
             assert at > 4
             return

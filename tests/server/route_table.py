@@ -12,6 +12,11 @@ __all__ = ["BODIES", "Route", "routes_of"]
 
 BODIES: Mapping[tuple[str, str], Any] = {
     ("POST", "/v1/bulk"): {"action": "cancel", "everything": True},
+    ("POST", "/v1/document-workflows/{id}/retry"): {},
+    ("POST", "/v1/documents/{id}/document-workflows"): {},
+    ("POST", "/v1/projects"): {"name": "made"},
+    ("PATCH", "/v1/projects/{id}"): {"name": "not mine"},
+    ("POST", "/v1/projects/{id}/documents"): {"address": "https://example.com/"},
     ("POST", "/v1/keys"): {"name": "made", "role": "viewer"},
     **{
         ("POST", f"/v1/reviews/{{id}}/{action}"): body

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from openapi_spec_validator import validate
 from schemathesis import Case, GenerationMode, checks
 
-from holdfast import Context, Graph, signal
+from holdfast import Context, Graph, Holdfast, signal
 from holdfast.access.key_text import new_key_text
 from holdfast.server import ServerOptions
 from holdfast.server.openapi import api_description
@@ -28,11 +28,13 @@ from holdfast.server.routes import HANDLERS
 from holdfast.server.routing import described_routes
 from tests.server.callers import bearer, key_for
 from tests.server.graphs import GRAPHS, Order, Sale, broken, family, orders, paying, reviewed
+from tests.server.pipeline_graphs import DOCUMENT_GRAPHS
 from tests.server.service_thread import ServiceThread, service_thread
 
 EXAMPLES = int(os.environ.get("HOLDFAST_API_EXAMPLES", "30"))
 # Those that end runs and reviews come last.
 ENDING = (
+    *("delete_document", "delete_project", "terminate_upload"),
     *("approve_review", "reject_review", "withdraw_review"),
     *("cancel_run", "start_bulk", "remove_webhook"),
 )
@@ -90,11 +92,29 @@ PLAUSIBLE: dict[str, list[Any]] = {
         {"url": "http://127.0.0.1:9/"},
     ],
     "accept_callback": [{"cents": 5}, None, "paid", {"cents": 6}],
+    "create_project": [{"name": "Contracts"}, {"name": "x", "id": "p-1", "language": "de"}],
+    "change_project": [{"name": "Contracts"}, {"pipeline": "none"}, {"retention_days": None}],
+    "add_document": [
+        {"address": "https://example.com/"},
+        {"address": "https://user:x@example.com/"},
+        {"uri": "s3://bucket/key"},
+        {},
+    ],
+    "process_document": [{}, None],
+    "retry_document_workflow": [{}, {"segment": 1}, {"segment": 9}],
     "start_bulk": [
         {"action": "retry", "filter": {"status": "failed"}},
         {"action": "cancel", "filter": {"graph": "none"}, "dry_run": True},
         {"action": "cancel", "filter": {"status": "failed"}},
     ],
+}
+# What makes most requests to the routes of uploads pieces of files.
+TUS = {
+    "Tus-Resumable": "1.0.0",
+    "Upload-Offset": "0",
+    "Upload-Length": "5",
+    "Upload-Metadata": "project cC0x,filename YS5wZGY=",
+    "Content-Type": "application/offset+octet-stream",
 }
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 OPERATIONS = {
@@ -123,8 +143,38 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceThread]
     options = ServerOptions(
         authentication=True, key_rate=None, tenant_rate=None, webhook_allow=("127.0.0.1:9",)
     )
-    with service_thread(f"sqlite:///{path}", [*GRAPHS, called], options) as opened:
+    graphs = [*GRAPHS, *DOCUMENT_GRAPHS, called]
+    with service_thread(f"sqlite:///{path}", graphs, options) as opened:
         yield opened
+
+
+@schemathesis.serializer("application/offset+octet-stream")
+def piece_of_a_file(ctx: Any, value: Any) -> bytes:
+    """Return what is sent for a generated piece: any bytes are one."""
+    return value if isinstance(value, bytes) else repr(value).encode()
+
+
+async def documents_of(hf: Holdfast) -> dict[str, list[str]]:
+    """Make projects, documents with segments, and uploads; return their ids."""
+    docs, found = hf.documents, {"index": ["1", "2", "3"]}
+    for number in range(4):
+        await docs.projects.create("Contracts", id=f"p-{number}")
+    made = [await docs.uploads.add_source("p-0", address="https://example.com/") for _ in range(4)]
+    for each in made[:2]:
+        await docs.update_workflow(each.workflow, total_segments=2)
+        prefix = await docs.blob_prefix(each.document)
+        content = await docs.files.put_blob(b"{}", name="1.json", prefix=prefix)
+        image = await docs.files.put_blob(b"\x89PNG\r\n\x1a\n", name="1.png", prefix=prefix)
+        await docs.put_segment(each.workflow, 1, s3_key=content, image_uri=image)
+        await docs.put_segment(each.workflow, 2, status="failed", error="no text")
+    uploads = [await docs.uploads.create("p-1", name="a.pdf", length=5) for _ in range(20)]
+    return {
+        **found,
+        "projects": [f"p-{number}" for number in range(4)],
+        "documents": [each.document for each in made],
+        "document-workflows": [each.workflow for each in made],
+        "uploads": [each.id for each in (*made, *uploads)],
+    }
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +234,7 @@ def known(service: ServiceThread, secrets: dict[str, str]) -> dict[str, list[str
                 (await hf.keys.create("old", tenant=tenant, role="viewer")).id
                 for tenant in ("default", "default", "*", "other")
             ],
+            **await documents_of(hf),
             "cursor": [entry.cursor for entry in (await started[0].history()).entries],
         }
 
@@ -237,6 +288,8 @@ def test_a_route_answers_as_it_is_described(
         sent.pop("cookies", None)
         caller = "forged" if picks % 19 == 18 else "operator" if picks % 7 == 6 else "admin"
         sent["headers"] = {**sent["headers"], **bearer(secrets[caller])}
+        if operation.path.startswith("/v1/uploads") and picks % 5:
+            sent["headers"] |= TUS
         response = service.request(**_as_httpx(sent))
         seen[response.status_code] += 1
         case.validate_response(response, checks=CHECKS)
@@ -259,6 +312,8 @@ def _make_known(case: Case, known: dict[str, list[str]], picks: int) -> None:
                 kind = "key" if "/keys/" in case.operation.path else kind
                 kind = "review" if "/reviews/" in case.operation.path else kind
                 kind = "reviewed" if "/interrupts" in case.operation.path else kind
+                first = case.operation.path.split("/")[2]
+                kind = first if first in known else kind
             case.path_parameters[name] = known[kind][picks % len(known[kind])]
     for name in ("at", "cursor"):
         if picks % 3 and name in (case.query or {}) and "{id}" in case.operation.path:

@@ -10,25 +10,42 @@ import msgspec
 import pytest
 
 from holdfast import Holdfast, RunFilter
+from holdfast.documents.pipelines import start_pipelines
+from holdfast.documents.search import required_search
+from holdfast.model.segment_search import SegmentEntry
 from holdfast.model.service import BulkRequest
 from holdfast.network.addresses import AllowList
 from holdfast.server import ServerApp, ServerOptions
 from tests.server.callers import answer_to, bearer, key_for, open_socket, serving
 from tests.server.graphs import GRAPHS, Order, Sale, orders, paying, reviewed
+from tests.server.pipeline_graphs import DOCUMENT_GRAPHS, documents
 from tests.server.route_table import Route, routes_of
 
 MARK = "crown-jewels"
 MISSING = "it-is-not-there"
+GIF = b"GIF89a" + MARK.encode()
 OPTIONS = ServerOptions(authentication=True, key_rate=None, tenant_rate=None)
 # Graphs belong to the server, and not to a tenant.
 SHARED = ("/v1/graphs",)
 # Conditions that the things of the tenant meet.
 QUERIES = {
     "/v1/cost": f"by=label:mark&label=mark%3D{MARK}",
+    "/v1/document-workflows": "status=pending",
     "/v1/fleet/unserved": "grace_seconds=0",
     "/v1/runs": f"label=mark%3D{MARK}&status=waiting",
+    "/v1/search": f"q={MARK}",
     "/v1/streams/runs": f"label=mark%3D{MARK}",
     "/v1/streams/runs/ws": f"label=mark%3D{MARK}",
+}
+# What a request needs besides a body, by the beginning of its path.
+HEADERS = {
+    "/v1/uploads": {
+        "Tus-Resumable": "1.0.0",
+        "Upload-Offset": "0",
+        "Upload-Length": "5",
+        "Upload-Metadata": "project bm9uZQ==,filename YS5wZGY=",
+        "Content-Type": "application/offset+octet-stream",
+    },
 }
 # Routes that show a tenant its own things without a name that the caller gives.
 LISTS = {
@@ -36,10 +53,13 @@ LISTS = {
     "/v1/ambiguous",
     "/v1/bulk",
     "/v1/cost",
+    "/v1/document-workflows",
     "/v1/fleet/unserved",
     "/v1/keys",
+    "/v1/projects",
     "/v1/reviews",
     "/v1/runs",
+    "/v1/search",
     "/v1/sessions/{session}/queue",
     "/v1/streams/runs",
     "/v1/streams/runs/ws",
@@ -48,6 +68,11 @@ LISTS = {
 PAGED = {
     "/v1/ambiguous": "limit=1",
     "/v1/bulk": "limit=1",
+    "/v1/document-workflows": "limit=1&status=pending",
+    f"/v1/documents/{MARK}/document-workflows": "limit=1",
+    "/v1/projects": "limit=1",
+    f"/v1/projects/{MARK}/documents": "limit=1",
+    f"/v1/projects/{MARK}/document-workflows": "limit=1",
     "/v1/fleet/unserved": "limit=1&grace_seconds=0",
     "/v1/reviews": "limit=1",
     "/v1/runs": "limit=1",
@@ -68,7 +93,8 @@ class Crossing:
         known = next(
             (each for start, each in self.things.items() if route.path.startswith(start)), {}
         )
-        return {**dict.fromkeys(("id", "name", "call", "session", "token"), MARK), **known}
+        named = dict.fromkeys(("id", "name", "call", "session", "token"), MARK)
+        return {**named, "index": "1", **known}
 
     async def ask(
         self, route: Route, secret: str, parameters: dict[str, str] | None = None, query: str = ""
@@ -76,7 +102,8 @@ class Crossing:
         """Return the status and the text of a response; of a WebSocket, of its first message."""
         path = route.filled(self.parameters(route) if parameters is None else parameters)
         query = query or QUERIES.get(route.path, "")
-        headers = bearer(secret)
+        needed = (each for start, each in HEADERS.items() if route.path.startswith(start))
+        headers = {**next(needed, {}), **bearer(secret)}
         if route.method == "WS":
             sent = await open_socket(self.app, path, headers, query=query)
             is_open = sent[0]["type"] == "websocket.accept"
@@ -109,6 +136,7 @@ async def things_of(hf: Holdfast, tenant: str) -> dict[str, dict[str, str]]:
     hf.webhooks.allow = AllowList(["127.0.0.1:9"])
     hooks = [await hf.webhooks.add(f"https://127.0.0.1:9/{MARK}", tenant=tenant) for _ in range(2)]
     await hf.webhooks.test(hooks[0].webhook.id, tenant=tenant, max_wait=0.01)
+    upload = await documents_of(hf, tenant)
     conditions = {"graph": MARK}
     request = BulkRequest(action="cancel", filter=conditions, reason=MARK)
     jobs = [await hf.bulk_jobs.add(request, RunFilter(graph=MARK), tenant=tenant) for _ in range(2)]
@@ -122,7 +150,34 @@ async def things_of(hf: Holdfast, tenant: str) -> dict[str, dict[str, str]]:
         "/v1/keys": {"id": keys[0].id},
         "/v1/webhooks": {"id": hooks[0].webhook.id},
         "/v1/bulk": {"id": jobs[0].id},
+        "/v1/uploads": {"id": upload},
     }
+
+
+async def documents_of(hf: Holdfast, tenant: str) -> str:
+    """Make a project, two documents and their workflows; return the id of an open upload."""
+    docs = hf.documents
+    start_pipelines(hf, DOCUMENT_GRAPHS)
+    for id in (MARK, f"{MARK}-2"):
+        await docs.projects.create(MARK, id=id, tenant=tenant)
+    for id in (MARK, f"{MARK}-2"):
+        place = docs.place(id, tenant=tenant)
+        file = await docs.files.put(MARK.encode(), name=MARK, place=place, tenant=tenant)
+        given: dict[str, Any] = {"file_uri": file.uri, "file_name": MARK, "file_type": "text/plain"}
+        await docs.add(MARK, **given, place=place, tenant=tenant)
+        for workflow in (id, f"{id}-again"):
+            await docs.begin(id, id=workflow, tenant=tenant)
+        await docs.update_workflow(id, total_segments=2, tenant=tenant)
+        await hf.start(documents, {"workflow": id}, id=f"doc-{id}", tenant=tenant)
+        parts = [
+            await docs.files.put_blob(data, name=name, prefix=place.prefix, tenant=tenant)
+            for name, data in (("1.json", b'{"text": "' + MARK.encode() + b'"}'), ("1.gif", GIF))
+        ]
+        for index in (1, 2):
+            await docs.put_segment(id, index, s3_key=parts[0], image_uri=parts[1], tenant=tenant)
+    entry = SegmentEntry(1, f"{MARK} in a text")
+    await required_search(hf.search).add(tenant, MARK, MARK, MARK, [entry])
+    return (await docs.uploads.create(MARK, name=f"{MARK}.pdf", length=5, tenant=tenant)).id
 
 
 @pytest.fixture
@@ -145,6 +200,9 @@ async def everything_of(hf: Holdfast, tenant: str) -> list[Any]:
         [each.id for each in await hf.keys.list(tenant)],
         [await hf.run(run.id, tenant=tenant).get() for run in runs],
         await hf.webhooks.list(tenant=tenant),
+        (await hf.documents.projects.list(tenant=tenant)).projects,
+        (await hf.documents.list(MARK, tenant=tenant)).documents,
+        (await hf.documents.in_progress(status="pending", tenant=tenant)).workflows,
         # The server carries the jobs out meanwhile.
         [(job.id, job.status == "cancelled") for job in jobs],
         [call async for call in hf.ambiguous(tenant=tenant)],

@@ -6,8 +6,10 @@
 from holdfast.client.bulk_jobs import RemoteBulkJobs
 from holdfast.client.client import Client
 from holdfast.client.connection import Token
+from holdfast.client.documents import RemoteDocuments
 from holdfast.client.fleet import RemoteFleet
 from holdfast.client.keys import RemoteKeys
+from holdfast.client.projects import RemoteProjects
 from holdfast.client.quotas import RemoteQuotaLevels
 from holdfast.client.reviews import RemoteReviews
 from holdfast.client.run import RemoteRun
@@ -16,8 +18,10 @@ from holdfast.client.webhooks import RemoteWebhooks
 __all__ = [
     "Client",
     "RemoteBulkJobs",
+    "RemoteDocuments",
     "RemoteFleet",
     "RemoteKeys",
+    "RemoteProjects",
     "RemoteQuotaLevels",
     "RemoteReviews",
     "RemoteRun",

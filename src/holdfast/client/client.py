@@ -20,6 +20,7 @@ from holdfast.client.arguments import (
 )
 from holdfast.client.bulk_jobs import RemoteBulkJobs
 from holdfast.client.connection import ServerConnection, Token
+from holdfast.client.documents import RemoteDocuments
 from holdfast.client.fleet import RemoteFleet
 from holdfast.client.keys import RemoteKeys
 from holdfast.client.quotas import RemoteQuotaLevels
@@ -104,6 +105,11 @@ class Client:
     def tenant(self) -> str | None:
         """The tenant of calls that name none; None for the tenant of the credentials."""
         return self._connection.tenant
+
+    @property
+    def documents(self) -> RemoteDocuments:
+        """The documents: projects, how documents come in, and what becomes of them."""
+        return RemoteDocuments(self._connection)
 
     @property
     def fleet(self) -> RemoteFleet:

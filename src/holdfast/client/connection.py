@@ -121,22 +121,46 @@ class ServerConnection:
             InvalidResponse: the answer is not one of a Holdfast server.
             HoldfastError: what the server answered, in the class that the library would raise.
         """
-        route = ROUTES[verb]
-        headers = self._headers(tenant)
+        headers: dict[str, str] = {}
         if body is not None:
             headers["Content-Type"] = "application/json"
         if wait_seconds:
             headers["Prefer"] = f"wait={wait_seconds}"
         if key is not None:
             headers["Idempotency-Key"] = key
+        content = None if body is None else msgspec.json.encode(_given(body))
+        return json_of(
+            await self.exchange(
+                verb, query=query, content=content, tenant=tenant, names=names, headers=headers
+            )
+        )
+
+    async def exchange(
+        self,
+        verb: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        content: bytes | None = None,
+        tenant: str | None = None,
+        names: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx.Response:
+        """Send bytes to a route, and return its whole response.
+
+        Raises:
+            ServerUnavailable: the server did not answer in time, or failed.
+            HoldfastError: what the server answered, in the class that the library would raise.
+        """
+        route = ROUTES[verb]
+        sent = {**self._headers(tenant), **(headers or {})}
         backoff = self.backoff()
         while True:
             request = self._http.build_request(
                 route.method,
                 path_of(route, names or {}),
                 params=_given(query),
-                content=None if body is None else msgspec.json.encode(_given(body)),
-                headers=headers,
+                content=content,
+                headers=sent,
                 timeout=httpx.Timeout(
                     max(backoff.seconds_left, 0.001),
                     connect=min(_CONNECT_SECONDS_MAX, max(backoff.seconds_left, 0.001)),
@@ -146,7 +170,7 @@ class ServerConnection:
                 request, backoff.seconds_left, repeatable=route.repeatable
             )
             if not isinstance(failed, HoldfastError):
-                return json_of(failed)
+                return failed
             if waits is None or not await backoff.wait(waits):
                 raise failed
 
@@ -172,6 +196,32 @@ class ServerConnection:
             repeatable and response.status_code in _PASSING
         )
         return error_of(response), asked if may_repeat else None
+
+    @asynccontextmanager
+    async def open_download(
+        self, verb: str, *, names: Mapping[str, str], tenant: str | None
+    ) -> AsyncGenerator[httpx.Response]:
+        """Open a response with a file; the block reads it, piece by piece.
+
+        Raises:
+            ServerUnavailable: no connection, or it was cut.
+            HoldfastError: what the server answered instead of a file.
+        """
+        route = ROUTES[verb]
+        timeout = httpx.Timeout(self.seconds, connect=_CONNECT_SECONDS_MAX)
+        try:
+            async with self._http.stream(
+                route.method,
+                path_of(route, names),
+                headers={**self._headers(tenant), "Accept": "*/*"},
+                timeout=timeout,
+            ) as response:
+                if not response.is_success:
+                    await response.aread()
+                    raise error_of(response)
+                yield response
+        except httpx.TransportError as error:
+            raise self._unavailable(error) from None
 
     @asynccontextmanager
     async def open_stream(

@@ -20,6 +20,10 @@ class Route(NamedTuple):
 
 _RUN = "/v1/runs/{id}"
 _REVIEW = "/v1/reviews/{id}"
+_PROJECT = "/v1/projects/{id}"
+_DOCUMENT = "/v1/documents/{id}"
+_WORKFLOW = "/v1/document-workflows/{id}"
+_SEGMENT = f"{_WORKFLOW}/segments/{{index}}"
 
 ROUTES: dict[str, Route] = {
     # A start has an id or an idempotency key, and a signal has an id.
@@ -69,6 +73,35 @@ ROUTES: dict[str, Route] = {
     "reviews_comment": Route("POST", f"{_REVIEW}/comment"),
     "reviews_edit": Route("POST", f"{_REVIEW}/edit"),
     "reviews_link": Route("POST", f"{_REVIEW}/link"),
+    # What creates has an idempotency key, or changes nothing when it is repeated.
+    "projects_list": Route("GET", "/v1/projects"),
+    "projects_create": Route("POST", "/v1/projects"),
+    "projects_get": Route("GET", _PROJECT),
+    "projects_update": Route("PATCH", _PROJECT),
+    "projects_delete": Route("DELETE", _PROJECT),
+    "documents_list": Route("GET", f"{_PROJECT}/documents"),
+    "documents_add": Route("POST", f"{_PROJECT}/documents"),
+    "documents_get": Route("GET", _DOCUMENT),
+    "documents_delete": Route("DELETE", _DOCUMENT),
+    "documents_file": Route("GET", f"{_DOCUMENT}/file"),
+    "documents_process": Route("POST", f"{_DOCUMENT}/document-workflows"),
+    "workflows_of_project": Route("GET", f"{_PROJECT}/document-workflows"),
+    "workflows_of_document": Route("GET", f"{_DOCUMENT}/document-workflows"),
+    "workflows_list": Route("GET", "/v1/document-workflows"),
+    "workflows_count": Route("GET", "/v1/document-workflows/counts"),
+    "workflows_get": Route("GET", _WORKFLOW),
+    "workflows_steps": Route("GET", f"{_WORKFLOW}/steps"),
+    "workflows_retry": Route("POST", f"{_WORKFLOW}/retry", repeatable=False),
+    "segments_list": Route("GET", f"{_WORKFLOW}/segments"),
+    "segments_get": Route("GET", _SEGMENT),
+    "segments_image": Route("GET", f"{_SEGMENT}/image"),
+    "segments_content": Route("GET", f"{_SEGMENT}/content"),
+    "segments_search": Route("GET", "/v1/search"),
+    "uploads_create": Route("POST", "/v1/uploads"),
+    "uploads_get": Route("GET", "/v1/uploads/{id}"),
+    # A piece whose answer was lost may count: the upload tells where it stands.
+    "uploads_append": Route("PATCH", "/v1/uploads/{id}", repeatable=False),
+    "uploads_terminate": Route("DELETE", "/v1/uploads/{id}"),
     "webhooks_list": Route("GET", "/v1/webhooks"),
     "webhooks_add": Route("POST", "/v1/webhooks", repeatable=False),
     "webhooks_get": Route("GET", "/v1/webhooks/{id}"),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-import stat
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from holdfast.documents.file_parts import Chunks, PartBuffer, chunks_of
+from holdfast.documents.local_files import chunks_of_file, open_regular_file
 from holdfast.documents.outside_files import OutsideFiles
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import (
@@ -42,7 +42,6 @@ from holdfast.storage import BlobRef, Blobs
 __all__ = ["DocumentFiles", "DocumentPlaces", "validated_file_name"]
 
 _NAME_BYTES_MAX = 512
-_READ_BYTES = 1024**2
 
 
 class DocumentPlaces(Protocol):
@@ -387,28 +386,6 @@ def validated_file_name(name: object) -> str:
             field="name",
         )
     return last
-
-
-def open_regular_file(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file for reading; a pipe or a device would never end.
-
-    Raises:
-        InvalidRequest: it is no regular file.
-        OSError: it cannot be opened.
-    """
-    # Without O_NONBLOCK, a pipe would block until someone writes to it.
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | os.O_CLOEXEC)
-    opened = os.fdopen(descriptor, "rb")
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        opened.close()
-        raise InvalidRequest(f"{os.fspath(path)!r:.200} must be a file", field="path")
-    return opened
-
-
-async def chunks_of_file(opened: BinaryIO) -> AsyncGenerator[bytes, None]:
-    """Yield an open file, read in a thread."""
-    while chunk := await asyncio.to_thread(opened.read, _READ_BYTES):
-        yield chunk
 
 
 def _stored_file(ref: BlobRef, manifest: FileManifest) -> StoredFile:

@@ -14,12 +14,8 @@ from holdfast.display import get_logger
 from holdfast.documents.checksums import Checksum
 from holdfast.documents.file_parts import Chunks
 from holdfast.documents.file_types import HEAD_BYTES, Sniff, file_type_of
-from holdfast.documents.files import (
-    DocumentFiles,
-    chunks_of_file,
-    open_regular_file,
-    validated_file_name,
-)
+from holdfast.documents.files import DocumentFiles, validated_file_name
+from holdfast.documents.local_files import chunks_of_file, open_regular_file
 from holdfast.documents.upload_finishing import DocumentIntake, Pipelines, UploadFinisher
 from holdfast.documents.upload_receiver import UploadReceiver
 from holdfast.documents.web_addresses import validated_web_address

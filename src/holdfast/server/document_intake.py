@@ -44,7 +44,7 @@ def best_sniff(head: bytes, name: str) -> str:
 def _sniff() -> Sniff:
     try:
         # It needs holdfast[documents], which a server may lack.
-        from holdfast.integrations.reading import sniffed_type
+        from holdfast.integrations.reading.file_types import sniffed_type
     except ImportError:
         return file_type_of
     return lambda head, name: sniffed_type(head, name).mime

@@ -79,7 +79,16 @@ from holdfast.model.json_form import JsonForm
 from holdfast.server.expectations import expectation
 from holdfast.server.routing import description_of
 
-__all__ = ["LEFT", "PROBLEM_JSON", "RETRY_LATER", "STATUSES", "Problem", "problem_of", "status_of"]
+__all__ = [
+    "LEFT",
+    "PROBLEM_JSON",
+    "RETRY_LATER",
+    "STATUSES",
+    "TUS_VERSION",
+    "Problem",
+    "problem_of",
+    "status_of",
+]
 
 _log = get_logger("holdfast.server")
 
@@ -88,6 +97,8 @@ _RETRY_AFTER_SECONDS = 1
 LEFT = "holdfast.left"
 """What a request's scope has if the client left before its body had arrived."""
 _NO_PATH = "there is no such path; the API is described at /v1/openapi.json"
+TUS_VERSION = "1.0.0"
+"""The version of tus, the protocol of uploads, that the server has."""
 CHECKSUM_MISMATCH = 460
 """A status of tus, which HTTP does not have."""
 RETRY_LATER = (429, 503)
@@ -183,7 +194,9 @@ def problem_of(request: Request[Any, Any, Any], error: Exception) -> Response[An
     """Return the response to a request that raised an error."""
     if isinstance(error, HoldfastError):
         wait = getattr(error, "retry_after_seconds", _RETRY_AFTER_SECONDS)
-        headers = {"Retry-After": f"{wait:.0f}"} if error.retryable else None
+        headers = {"Retry-After": f"{wait:.0f}"} if error.retryable else {}
+        if isinstance(error, ProtocolMismatch):
+            headers["Tus-Version"] = TUS_VERSION
         return _response(_problem_of_ours(error), headers=headers)
     if isinstance(error, HTTPException) and error.status_code < 500:
         return _response(_problem_of_request(request, error), headers=error.headers)

@@ -20,6 +20,7 @@ from holdfast.documents.checksums import CHECKSUM_ALGORITHMS, Checksum, parsed_c
 from holdfast.errors import InvalidRequest, ProtocolMismatch
 from holdfast.model.upload import Upload
 from holdfast.server.options import ServerOptions
+from holdfast.server.problems import TUS_VERSION
 
 __all__ = [
     "TUS_TYPE",
@@ -35,7 +36,6 @@ __all__ = [
 TUS_TYPE = "application/offset+octet-stream"
 """The type of a body with a piece of a file."""
 
-_VERSION = "1.0.0"
 _EXTENSIONS = "creation,creation-with-upload,termination,checksum,expiration"
 _DIGITS_MAX = 16
 _METADATA_BYTES_MAX = 4096
@@ -49,9 +49,9 @@ def require_tus(scope: Scope, *, optional: bool = False) -> None:
         ProtocolMismatch: it is of another version, or names none and is not ``optional``.
     """
     version = _header(scope, "tus-resumable")
-    if version != _VERSION and not (optional and version is None):
+    if version != TUS_VERSION and not (optional and version is None):
         raise ProtocolMismatch(
-            f"the request must have the header Tus-Resumable: {_VERSION}, got "
+            f"the request must have the header Tus-Resumable: {TUS_VERSION}, got "
             f"{'none' if version is None else repr(version)[:40]}"
         )
 
@@ -59,8 +59,8 @@ def require_tus(scope: Scope, *, optional: bool = False) -> None:
 def tus_capabilities(options: ServerOptions) -> dict[str, str]:
     """Return the headers with which a server tells what it can do."""
     return {
-        "Tus-Resumable": _VERSION,
-        "Tus-Version": _VERSION,
+        "Tus-Resumable": TUS_VERSION,
+        "Tus-Version": TUS_VERSION,
         "Tus-Extension": _EXTENSIONS,
         "Tus-Max-Size": str(options.file_bytes_max),
         "Tus-Checksum-Algorithm": ",".join(CHECKSUM_ALGORITHMS),
@@ -70,7 +70,7 @@ def tus_capabilities(options: ServerOptions) -> dict[str, str]:
 def upload_headers(upload: Upload) -> dict[str, str]:
     """Return the headers that tell where an upload stands."""
     headers = {
-        "Tus-Resumable": _VERSION,
+        "Tus-Resumable": TUS_VERSION,
         "Upload-Offset": str(upload.offset),
         "Upload-Length": str(upload.length),
         "Upload-Metadata": _metadata_text(

@@ -6,8 +6,10 @@ answered. Several threads may share one `Client`.
 
 from holdfast.client.sync.bulk_jobs import RemoteBulkJobs
 from holdfast.client.sync.client import Client
+from holdfast.client.sync.documents import RemoteDocuments
 from holdfast.client.sync.fleet import RemoteFleet
 from holdfast.client.sync.keys import RemoteKeys
+from holdfast.client.sync.projects import RemoteProjects
 from holdfast.client.sync.quotas import RemoteQuotaLevels
 from holdfast.client.sync.reviews import RemoteReviews
 from holdfast.client.sync.run import RemoteRun
@@ -18,8 +20,10 @@ __all__ = [
     "BlockingStream",
     "Client",
     "RemoteBulkJobs",
+    "RemoteDocuments",
     "RemoteFleet",
     "RemoteKeys",
+    "RemoteProjects",
     "RemoteQuotaLevels",
     "RemoteReviews",
     "RemoteRun",

@@ -14,6 +14,7 @@ import httpx
 from holdfast.client.client import Client as AsyncClient
 from holdfast.client.connection import Token
 from holdfast.client.sync.bulk_jobs import RemoteBulkJobs
+from holdfast.client.sync.documents import RemoteDocuments
 from holdfast.client.sync.fleet import RemoteFleet
 from holdfast.client.sync.keys import RemoteKeys
 from holdfast.client.sync.quotas import RemoteQuotaLevels
@@ -84,6 +85,11 @@ class Client:
     def tenant(self) -> str | None:
         """The tenant of calls that name none; None for the tenant of the credentials."""
         return self._client.tenant
+
+    @property
+    def documents(self) -> RemoteDocuments:
+        """The documents: projects, how documents come in, and what becomes of them."""
+        return RemoteDocuments(self._portal, self._client.documents)
 
     @property
     def fleet(self) -> RemoteFleet:

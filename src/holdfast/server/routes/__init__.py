@@ -18,6 +18,7 @@ from holdfast.server.routes.reviews import REVIEWS
 from holdfast.server.routes.run_actions import RUN_ACTIONS
 from holdfast.server.routes.run_reads import RUN_READS
 from holdfast.server.routes.runs import RUNS
+from holdfast.server.routes.search import SEARCH
 from holdfast.server.routes.sessions import SESSIONS
 from holdfast.server.routes.streams import STREAMS
 from holdfast.server.routes.uploads import UPLOADS
@@ -36,6 +37,7 @@ HANDLERS = (
     *DOCUMENTS,
     *DOCUMENT_WORKFLOWS,
     *UPLOADS,
+    *SEARCH,
     *STREAMS,
     *LIST_STREAMS,
     *SESSIONS,

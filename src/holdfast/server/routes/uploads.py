@@ -13,6 +13,7 @@ from holdfast.model.upload import Upload
 from holdfast.server.caller import RequesterOf
 from holdfast.server.encoding import JsonResponse
 from holdfast.server.parameters import IdempotencyKey, address, key_digest
+from holdfast.server.problems import TUS_VERSION
 from holdfast.server.request_body import body_of, is_head
 from holdfast.server.routing import route
 from holdfast.server.tus import (
@@ -141,7 +142,7 @@ async def terminate_upload(requester: RequesterOf, scope: Scope, id: UploadId) -
     """Remove an upload that is not complete, with all that it has stored (tus)."""
     require_tus(scope)
     await requester.hf.documents.uploads.terminate(id, tenant=requester.tenant)
-    return Response(None, status_code=204, headers={"Tus-Resumable": "1.0.0"})
+    return Response(None, status_code=204, headers={"Tus-Resumable": TUS_VERSION})
 
 
 def _content_type(scope: Scope) -> str:
