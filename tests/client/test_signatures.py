@@ -16,14 +16,18 @@ from holdfast.access.api_keys import ApiKeys
 from holdfast.client import (
     Client,
     RemoteBulkJobs,
+    RemoteDocuments,
     RemoteFleet,
     RemoteKeys,
+    RemoteProjects,
     RemoteQuotaLevels,
     RemoteReviews,
     RemoteRun,
     RemoteWebhooks,
 )
 from holdfast.client import sync as blocking
+from holdfast.documents.documents import Documents
+from holdfast.documents.projects import Projects
 from holdfast.engine.client.bulk_jobs import BulkJobs
 from holdfast.engine.client.quota_levels import QuotaLevels
 from holdfast.fleet.fleet import Fleet
@@ -34,9 +38,16 @@ from holdfast.webhooks.webhooks import Webhooks
 ONLY_ON_A_STORE = {
     "callbacks", "clock", "create", "grow_shards", "meter", "saved", "sweep_blobs", "worker",
 }  # fmt: skip
+# Of documents, what else a store has: what pipelines write, and other ways in.
+OF_PIPELINES = {
+    *("add", "begin", "begin_again", "blob_prefix", "connect", "connections", "disconnect"),
+    *("end_step", "in_progress", "place", "progress_step", "put_segment", "segments"),
+    *("set_status", "start_step", "steps", "update_workflow", "workflows"),
+}
 # What else a store offers, what a client has for it, and which verbs only a store has.
 SERVICES: dict[str, tuple[type, type, set[str]]] = {
     "bulk_jobs": (BulkJobs, RemoteBulkJobs, {"claim_due"}),
+    "documents": (Documents, RemoteDocuments, OF_PIPELINES),
     "fleet": (Fleet, RemoteFleet, {"ping", "probe_store", "publish"}),
     "keys": (ApiKeys, RemoteKeys, {"get", "verify"}),
     "quota_levels": (QuotaLevels, RemoteQuotaLevels, set()),
@@ -91,6 +102,11 @@ def test_a_verb_of_a_service_has_the_same_arguments(service: str, name: str) -> 
             theirs[named] = theirs[named].replace(annotation="str | None", default=None)
     ours[0].pop("mine", None)  # a store does not know who asks
     assert ours == (theirs, returned)
+
+
+@pytest.mark.parametrize("name", ["create", "delete", "get", "list", "update"])
+def test_a_verb_of_projects_has_the_same_arguments(name: str) -> None:
+    assert signature(getattr(RemoteProjects, name)) == signature(getattr(Projects, name))
 
 
 def test_a_client_has_every_service_of_a_store() -> None:

@@ -12,12 +12,14 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.clock import ManualClock
+from holdfast.documents.pipelines import start_pipelines
 from holdfast.documents.uploads import DocumentUploads
 from holdfast.errors import OutcomeUnknown, UploadNotFound
 from holdfast.model.upload import UploadSweep
 from holdfast.records.document_file import FILE_PART_BYTES
 from holdfast.storage import Blobs, Table
 from tests.documents.intake_fake import FakeDocuments, FakePipelines, intake
+from tests.server.pipeline_graphs import DOCUMENT_GRAPHS
 
 PDF = b"%PDF-1.7\n" + random.Random(7).randbytes(FILE_PART_BYTES + 1000)
 
@@ -112,6 +114,46 @@ async def continued(uploads: DocumentUploads, id: str) -> None:
     if found.status == "open":
         found = await uploads.append(id, PDF[found.offset :], offset=found.offset)
     assert found.status == "processed"
+
+
+@pytest.mark.parametrize("after", [False, True])
+async def test_a_death_loses_and_repeats_no_document_workflow_or_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    """The same with the real table of documents, and real runs."""
+    async with (
+        Holdfast(f"sqlite:///{tmp_path}/real.db") as doomed,
+        Holdfast(f"sqlite:///{tmp_path}/real.db") as other,
+    ):
+        for each in (doomed, other):
+            start_pipelines(each, DOCUMENT_GRAPHS)
+        fate = Fate(monkeypatch)
+        for at in range(200):
+            project = (await other.documents.projects.create("Contracts", id=f"p-{at}")).id
+            asked: dict[str, Any] = {"name": "a.pdf", "length": 100, "id": f"u-{at}"}
+            fate.strike(at, after=after)
+            with suppress(Died):
+                await doomed.documents.uploads.create(project, **asked)
+                await doomed.documents.uploads.append(asked["id"], PDF[:100], offset=0)
+            died = fate.relent()
+            uploads = other.documents.uploads
+            found = await uploads.create(project, **asked)
+            if found.status == "open":
+                piece = PDF[found.offset : 100]
+                found = await uploads.append(found.id, piece, offset=found.offset)
+            found = await uploads.finish(found.id)
+            assert found.status == "processed", at
+            (document,) = (await other.documents.list(project)).documents
+            (workflow,) = (await other.documents.workflows(project=project)).workflows
+            assert (document.workflow, workflow.document) == (workflow.id, document.id)
+            assert workflow.execution_arn == f"doc-{workflow.id}"
+            run = await other.run(workflow.execution_arn).get()
+            assert run.graph == "documents", at
+            if not died:
+                assert at > 10
+                assert len((await other.list(limit=1000)).runs) == at + 1
+                return
+        pytest.fail("the upload never came to its end")
 
 
 async def test_a_sweep_finishes_what_a_dead_process_left(

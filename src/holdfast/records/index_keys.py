@@ -11,6 +11,7 @@
 ``BULKS``                        ``{due_ms:013}#{tenant}#{id}``                   bulk jobs to claim
 ``HOOKS#{shard:02}``             ``{due_ms:013}#{tenant}#{id}#{generation}#{webhook}``  webhooks
 ``NOTICES#{shard:02}``           ``{due_ms:013}#{tenant}#{id}#{generation}#{review}``   notices
+``UPLOADS``                      ``{due_ms:013}#{tenant}#{id}``                   uploads to sweep
 ``GRAPHS``                       ``{name}#{version:08}``                          known graphs
 ================================ ================================================ =================
 

@@ -26,6 +26,8 @@ the same                            ``T#{number:012}``                        a 
 ``APIKEY#{id}``                     ``APIKEY``                                an API key
 ``BULK#{tenant}``                   ``{id}``                                  a bulk job
 ``WEBHOOKS#{tenant}``               ``{webhook}``                             a webhook
+``UPLOAD#{tenant}#{id}``            ``META``                                  an upload
+the same                            ``PART#{number:05}``                      a part of an upload
 ``SETTINGS``                        ``SETTINGS``                              settings of the store
 ``REAPING``                         ``REAPING``                               repeated sweeps
 ``SIGNING``                         ``SIGNING``                               keys that sign tokens

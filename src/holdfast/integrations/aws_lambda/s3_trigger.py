@@ -22,7 +22,7 @@ from holdfast.integrations.aws_lambda.s3_events import S3Message, S3Object, mess
 from holdfast.model.program import Program
 from holdfast.records.keys import RunKey
 
-__all__ = ["s3_trigger"]
+__all__ = ["ObjectStarts", "s3_trigger"]
 
 _log = get_logger("holdfast.lambda")
 
@@ -76,7 +76,7 @@ def s3_trigger(
             return False
 
     def handle(event: Event, context: LambdaContext) -> dict[str, Any]:
-        starts = _Starts(messages_of(event), start)
+        starts = ObjectStarts(messages_of(event), start)
         seconds = seconds_left(context)
         counts = run_in_loop(
             lambda: run_due_beside(starts.carry_out, hf, served, seconds=seconds, options=options)
@@ -86,7 +86,7 @@ def s3_trigger(
     return handle
 
 
-class _Starts:
+class ObjectStarts:
     """The starts of one invocation, and what became of them."""
 
     def __init__(
