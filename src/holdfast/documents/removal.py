@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from holdfast.documents.loading import CONFLICTS_MAX, DocumentStore, too_many_conflicts
 from holdfast.documents.run_removal import remove_run
-from holdfast.documents.search import SearchRemoval
+from holdfast.documents.search import SegmentSearch
 from holdfast.engine.runs.local_workers import LocalWorkers
 from holdfast.errors import ConditionFailed, DocumentNotFound, JournalDamaged, ProjectNotFound
 from holdfast.records.document import (
@@ -53,7 +53,7 @@ class DocumentRemoval:
         self,
         store: DocumentStore,
         workers: LocalWorkers,
-        search: Callable[[], SearchRemoval | None],
+        search: Callable[[], SegmentSearch | None],
     ) -> None:
         self._store = store
         self._workers = workers

@@ -12,19 +12,11 @@ from typing import Protocol, runtime_checkable
 from holdfast.errors import SearchNotConfigured
 from holdfast.model.segment_search import SegmentEntry, SegmentHit
 
-__all__ = ["SearchRemoval", "SegmentSearch", "required_search"]
-
-
-class SearchRemoval(Protocol):
-    """Removes documents from a search index."""
-
-    async def remove(self, tenant: str, document: str) -> None:
-        """Remove all entries of a document; do nothing where there is none."""
-        ...
+__all__ = ["SegmentSearch", "required_search"]
 
 
 @runtime_checkable
-class SegmentSearch(SearchRemoval, Protocol):
+class SegmentSearch(Protocol):
     """Finds segments of documents by their words.
 
     All methods raise `SearchUnavailable` if the same call may succeed later, and
