@@ -21,7 +21,7 @@
     │   ├── PublicUrlMissing      a callback, but no public address of the server
     │   ├── QuotaTooSmall         one request needs more than a quota permits in a window
     │   ├── ResourceMissing       a worker lacks a model, quota or task of its graphs
-    │   ├── TargetRefused         a webhook's address that must not be contacted
+    │   ├── TargetRefused         an address that must not be contacted
     │   └── UnknownSignal         a signal that the graph does not declare
     ├── Refused                   a valid request was refused
     │   ├── ConditionFailed       the condition of one write did not hold
