@@ -30,6 +30,7 @@ _PACKAGES = (
     "sync",
     "integrations",
     "integrations/aws_lambda",
+    "integrations/crawling",
     "access",
     "review",
     "webhooks",

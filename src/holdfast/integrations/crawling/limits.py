@@ -44,8 +44,8 @@ class CrawlLimits:
     """The longest delay that a robots.txt can ask for."""
     parse_seconds: float = 20.0
     """The time for reading the text of one page."""
-    parse_memory_bytes: int = 1_000_000_000
-    """Address space of the process that reads the text of pages."""
+    parse_memory_bytes: int = 512_000_000
+    """Memory of the process that reads the text of pages, above what its libraries take."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

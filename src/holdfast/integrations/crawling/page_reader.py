@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from contextlib import suppress
@@ -71,12 +70,11 @@ class PageReader:
 
     async def _started(self) -> Process:
         limits = self.limits
-        cpu_seconds = math.ceil(limits.parse_seconds) * _PAGES_OF_A_PROCESS
         # -I: neither the working folder nor variables decide what is imported. Without the
         # environment, which may have secrets.
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-m", _PROGRAM),
-            *(str(limits.parse_memory_bytes), str(cpu_seconds)),
+            *(str(limits.parse_memory_bytes), str(limits.parse_seconds)),
             stdin=PIPE,
             stdout=PIPE,
             stderr=DEVNULL,

@@ -12,6 +12,7 @@ __all__ = ["Origin", "canonical_address", "origin_of", "resolved_link", "site_of
 
 _CHARS_MAX = 2_048
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
+_AUTHORITY = re.compile(r"([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]+)?")
 _TRACKING = re.compile(
     r"utm_\w+|gclid|gbraid|wbraid|dclid|fbclid|msclkid|yclid|twclid|igshid|mc_cid|mc_eid|_ga|_gl|_hsenc"
     r"|_hsmi|mkt_tok|ref_src|vero_id",
@@ -48,6 +49,8 @@ def canonical_address(address: str) -> str | None:
             return None
         path, _, query = url.raw_path.decode("ascii").partition("?")
         authority = url.netloc.decode("ascii").lower().removesuffix(_DEFAULT_PORTS[url.scheme])
+        if not _AUTHORITY.fullmatch(authority):
+            return None
         clean = f"{url.scheme}://{authority}{_clean_path(path)}"
     except (httpx.InvalidURL, ValueError, TypeError):
         return None
