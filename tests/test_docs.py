@@ -295,6 +295,7 @@ def test_every_error_has_a_code_of_its_own_and_a_message() -> None:
     )
     assert [cls.__name__ for cls in classes if cls.retryable] == [
         "EndpointUnreachable",
+        "ExtractionUnavailable",
         "InboxFull",
         "ModelUnavailable",
         "NotReady",

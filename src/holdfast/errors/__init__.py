@@ -18,6 +18,8 @@
     │   │   └── SignalMisfit      a payload that does not fit the type of its signal
     │   ├── InvalidPrompt         messages, tools or parameters that no model accepts
     │   ├── InvalidName           an id or a name that is not valid
+    │   ├── FileRejected          a file that is damaged, hostile or not supported
+    │   ├── NotConfigured         a step needs what is not installed or configured here
     │   ├── PublicUrlMissing      a callback, but no public address of the server
     │   ├── QuotaTooSmall         one request needs more than a quota permits in a window
     │   ├── ResourceMissing       a worker lacks a model, quota or task of its graphs
@@ -60,6 +62,8 @@
     │   ├── ReviewLinkInvalid     no such link: forged, malformed, or its review is gone
     │   ├── ReviewLinkExpired     the link to a review has expired
     │   ├── NotReady              the server shuts down, or cannot use its store (retryable)
+    │   ├── ExtractionFailed      no text could be made of an image or a recording
+    │   │   └── ExtractionUnavailable the engine or the service does not answer (retryable)
     │   └── TooManyRequests       the caller sends too many requests (retryable)
     ├── Unsuccessful              the run did not finish, so there is no result
     │   ├── RunFailed             a node failed, and is not tried again
@@ -126,9 +130,16 @@ succeed later without a correction. The docstring of a class is its default mess
 
 The module ``requests`` has the errors for mistakes of callers, ``refusals`` for refused requests,
 ``reviews`` for reviews, ``service`` for what a server refuses, ``runs`` for runs that did not
-finish, ``nodes`` for code inside nodes, ``stores`` for the store.
+finish, ``nodes`` for code inside nodes, ``stores`` for the store, ``extraction`` for files and for
+the services that make text of images and speech.
 """
 
+from holdfast.errors.extraction import (
+    ExtractionFailed,
+    ExtractionUnavailable,
+    FileRejected,
+    NotConfigured,
+)
 from holdfast.errors.nodes import (
     AnswerTooLarge,
     ArgumentsTooLarge,
@@ -288,6 +299,9 @@ __all__ = [
     "CredentialsMissing",
     "EndpointUnreachable",
     "ExpiryNotLater",
+    "ExtractionFailed",
+    "ExtractionUnavailable",
+    "FileRejected",
     "Forbidden",
     "HeartbeatTimedOut",
     "HoldfastError",
@@ -322,6 +336,7 @@ __all__ = [
     "NotAmbiguous",
     "NotAssigned",
     "NotAwaited",
+    "NotConfigured",
     "NotDone",
     "NotPausable",
     "NotReady",

@@ -1,0 +1,1 @@
+"""Reading documents: types, segments, OCR and transcription. Needs holdfast[documents]."""
