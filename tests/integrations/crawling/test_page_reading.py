@@ -46,6 +46,15 @@ async def test_scripts_styles_and_navigation_are_no_text(site: Site) -> None:
     assert result.links == (site.url("/n"),)
 
 
+async def test_code_is_no_text_of_a_page_without_a_main_text() -> None:
+    body = b"""<script>evil()</script><svg><text>evil</text></svg><template>evil</template>
+        <noscript>evil</noscript><style>.evil{}</style><form>A <b>form</b><script>evil</script>.</form>"""
+    async with PageReader(CrawlLimits()) as reader:
+        contents = await reader.read(body, task())
+    assert "form" in contents.text
+    assert "evil" not in contents.text
+
+
 async def test_links_are_relative_to_the_base_of_a_page() -> None:
     body = b"""<base href="/base/"><a href="x#y">1</a><a href="/z?utm_source=q">2</a>
         <a href="x">3</a><a href="javascript:evil()">4</a><a href="mailto:a@b">5</a><a>6</a>

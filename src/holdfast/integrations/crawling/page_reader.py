@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from contextlib import suppress
@@ -74,7 +75,7 @@ class PageReader:
         # environment, which may have secrets.
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-m", _PROGRAM),
-            *(str(limits.parse_memory_bytes), str(limits.parse_seconds)),
+            *map(str, (os.getpid(), limits.parse_memory_bytes, limits.parse_seconds)),
             stdin=PIPE,
             stdout=PIPE,
             stderr=DEVNULL,

@@ -36,6 +36,8 @@ _AS_BROWSERS_READ = {
     "gb2312": "gb18030",
     "gbk": "gb18030",
 }
+# Their text is none: it is code, or an alternative that a browser does not show.
+_NO_TEXT = ("script", "style", "noscript", "template", "object", "embed", "iframe", "svg", "math")
 _NOT_FOLLOWED = frozenset({"nofollow", "sponsored", "ugc"})
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -59,6 +61,9 @@ def read_page(body: bytes, task: PageTask) -> PageContents:
         found = dict.fromkeys(_links(tree, task.address))
         links = tuple(found)[: task.links_max]
     title = _title(tree)
+    for element in list(_elements(tree, *_NO_TEXT)):
+        if element.getparent() is not None:
+            element.drop_tree()  # the text behind it stays
     main = trafilatura.extract(
         tree, include_comments=False, include_tables=True, favor_recall=True
     ) or trafilatura.html2txt(tree)
