@@ -48,7 +48,8 @@ async def test_scripts_styles_and_navigation_are_no_text(site: Site) -> None:
 
 async def test_code_is_no_text_of_a_page_without_a_main_text() -> None:
     body = b"""<script>evil()</script><svg><text>evil</text></svg><template>evil</template>
-        <noscript>evil</noscript><style>.evil{}</style><form>A <b>form</b><script>evil</script>.</form>"""
+        <noscript>evil</noscript><style>.evil{}</style>
+        <form>A <b>form</b><script>evil</script>.</form>"""
     async with PageReader(CrawlLimits()) as reader:
         contents = await reader.read(body, task())
     assert "form" in contents.text
