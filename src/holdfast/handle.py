@@ -33,13 +33,16 @@ from holdfast.engine.runs.argument_checks import (
 )
 from holdfast.engine.runs.budget_accounts import read_granted
 from holdfast.engine.runs.cancelling import cancel_run
+from holdfast.engine.runs.map_reading import list_progress
 from holdfast.engine.runs.retrying import retry_run
 from holdfast.engine.runs.rows import read_row
 from holdfast.engine.runs.signalling import send_signal
 from holdfast.errors import InvalidRequest
+from holdfast.map_handle import MapHandle
 from holdfast.model.awaited_status import AwaitedStatus
 from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.durations import Duration, milliseconds_of
+from holdfast.model.map import MapProgress
 from holdfast.model.names import validated_name
 from holdfast.model.program import Program, ResultT
 from holdfast.model.run import (
@@ -222,6 +225,24 @@ class RunHandle(Generic[ResultT]):
         """
         await self._workers.wait_for_exit(self._key)
         return await list_children(self._kernel, self._key)
+
+    async def maps(self) -> list[MapProgress]:
+        """Return the maps that this run has begun, and how far they are.
+
+        Raises:
+            RunNotFound: there is no such run.
+        """
+        await self._workers.wait_for_exit(self._key)
+        return await list_progress(self._kernel, self._key)
+
+    def map(self, id: str) -> MapHandle:
+        """Return a handle on one of the maps of this run; `maps` names them.
+
+        Raises:
+            InvalidName: the id is not a valid name.
+        """
+        typed = None if self._graph is None else self._graph.typed_item
+        return MapHandle(self._kernel, self._workers, self._key, validated_name(id, "map"), typed)
 
     async def spending(self) -> Spending:
         """Return what the run and all runs that share its budget have spent.

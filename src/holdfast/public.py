@@ -17,6 +17,7 @@ from holdfast.engine.execution.blocking_context import BlockingChild, BlockingCo
 from holdfast.engine.execution.child import Child
 from holdfast.engine.execution.conditions import ChildCondition
 from holdfast.engine.execution.context import Context
+from holdfast.engine.execution.mapped_results import MapResults
 from holdfast.engine.history.run_stream import RunStream
 from holdfast.engine.kernel.telemetry import RunSpan, SpanKind, SpanValue, Telemetry
 from holdfast.engine.worker.health import WorkerHealth
@@ -37,11 +38,13 @@ from holdfast.graph import (
 )
 from holdfast.graph.approval import Approval, NeedsApproval
 from holdfast.graph.chooser_targets import Chooser
+from holdfast.graph.items import ItemDecorator
 from holdfast.graph.node import Reference
 from holdfast.graph.node_decorator import NodeDecorator
 from holdfast.graph.tool import UNKNOWN, VOID, Done, ProbeFinding, ProbeVerdict, Tool, done, tool
 from holdfast.handle import RunHandle
 from holdfast.log_context import RunLogFilter, RunScope
+from holdfast.map_handle import MapHandle
 from holdfast.model.api_key import ApiKey, KeyRole, NewKey
 from holdfast.model.arguments import Recording
 from holdfast.model.budget import Budget, BudgetLimits
@@ -71,6 +74,7 @@ from holdfast.model.invocation import (
     ToolSpec,
     Usage,
 )
+from holdfast.model.map import MapChunk, Mapped, MappedItem, MapProgress, MapStatus
 from holdfast.model.moments import Moment
 from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.policy import Durability, OnFailure, OnStale, Pausable, Retry
@@ -186,8 +190,16 @@ __all__ = [
     "HistoryPage",
     "Holdfast",
     "Hooks",
+    "ItemDecorator",
     "KeyRole",
     "LogNotifier",
+    "MapChunk",
+    "MapHandle",
+    "MapProgress",
+    "MapResults",
+    "MapStatus",
+    "Mapped",
+    "MappedItem",
     "Model",
     "ModelPrice",
     "Moment",

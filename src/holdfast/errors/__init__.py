@@ -82,6 +82,7 @@
     │   │   ├── CallChanged       its key was used before, or it is not what was approved
     │   │   └── NotDone           raised by a tool that certainly did nothing
     │   ├── InvalidState          the state does not match its type
+    │   ├── MapFailed             more items of a map failed than it tolerates
     │   ├── ModelError            a model returned no usable answer
     │   │   ├── InvalidAnswer     its answer is not JSON, does not match, or was cut off
     │   │   │   └── AnswerTooLarge    it is larger, longer or slower than permitted
@@ -98,6 +99,7 @@
     │   ├── NotPausable           a wait in a node that may not wait
     │   │   └── WaitInsideTimeout a wait inside of a timeout that cannot end it
     │   ├── ResultTaken           another visit of a node took the child's result
+    │   ├── UnknownItem           a map asks for an item function that the graph does not have
     │   ├── WaitBeyondExpiry      a sleep that would outlast the run
     │   └── WaitTimedOut          what a node waited for did not arrive in time
     ├── ServerUnavailable         a server does not respond, or failed (retryable)
@@ -154,6 +156,7 @@ from holdfast.errors.nodes import (
     InvalidArguments,
     InvalidResult,
     InvalidState,
+    MapFailed,
     ModelError,
     ModelRefused,
     ModelUnavailable,
@@ -166,6 +169,7 @@ from holdfast.errors.nodes import (
     ResultTaken,
     ResultTooLarge,
     TurnsSpent,
+    UnknownItem,
     UnknownModel,
     UnknownTask,
     WaitBeyondExpiry,
@@ -327,6 +331,7 @@ __all__ = [
     "ItemTooLarge",
     "JournalDamaged",
     "KeyNotFound",
+    "MapFailed",
     "ModelError",
     "ModelRefused",
     "ModelUnavailable",
@@ -387,6 +392,7 @@ __all__ = [
     "TurnsSpent",
     "Unauthenticated",
     "UnknownGraph",
+    "UnknownItem",
     "UnknownModel",
     "UnknownNode",
     "UnknownSignal",

@@ -20,6 +20,7 @@ __all__ = [
     "InvalidArguments",
     "InvalidResult",
     "InvalidState",
+    "MapFailed",
     "ModelError",
     "ModelRefused",
     "ModelUnavailable",
@@ -32,6 +33,7 @@ __all__ = [
     "ResultTaken",
     "ResultTooLarge",
     "TurnsSpent",
+    "UnknownItem",
     "UnknownModel",
     "UnknownTask",
     "WaitBeyondExpiry",
@@ -316,3 +318,33 @@ class WaitTimedOut(NodeError):
     """What the node waited for did not come in time."""
 
     code = "wait_timed_out"
+
+
+class MapFailed(NodeError):
+    """More items of a map failed than it tolerates."""
+
+    code = "map_failed"
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        map: str = "",
+        failed: int = 0,
+        total: int = 0,
+        tolerated: int = 0,
+    ) -> None:
+        super().__init__(message)
+        self.map = map
+        """The id of the map in its run."""
+        self.failed = failed
+        """How many items failed before the rest was cancelled."""
+        self.total = total
+        self.tolerated = tolerated
+        """How many items may fail."""
+
+
+class UnknownItem(NodeError):
+    """A map asks for an item function that the graph does not have, or for an unknown graph."""
+
+    code = "unknown_item"

@@ -48,6 +48,8 @@ class GraphDeclaration:
         self.signals = signals
         """The types of the declared signals by name; None if runs take signals of any name."""
         self.nodes: dict[str, Node] = {}
+        self.items: dict[str, Any] = {}
+        """The item functions by name: each is an `ItemFunction`."""
         self.edges: list[EdgeDeclaration] = []
         self.subgraphs: dict[str, SubgraphDeclaration] = {}
         self.duplicates: list[str] = []
@@ -71,13 +73,7 @@ class GraphDeclaration:
         Raises:
             InvalidGraph: an option of the node is invalid, or the graph was checked already.
         """
-        self.check_mutable()
-        if node.pausable not in _PAUSABLE:
-            raise InvalidGraph(
-                f"pausable must be 'yes', 'no' or 'blocking', got {node.pausable!r:.80}"
-            )
-        if not isinstance(node.retry, Retry):
-            raise InvalidGraph(f"retry must be a Retry, got {node.retry!r:.80}")
+        self._check_options(node)
         if not isinstance(node.on_stale, OnStale | None):
             raise InvalidGraph(
                 "on_stale must be restart(node), escalate(node) or fail(), "
@@ -91,6 +87,26 @@ class GraphDeclaration:
             self.duplicates.append(node.name)
         else:
             self.nodes[node.name] = node
+
+    def add_item(self, node: Node, item: Any) -> None:
+        """Add an item function; ``node`` has its options.
+
+        Raises:
+            InvalidGraph: an option is invalid, the name is taken, or the graph was checked already.
+        """
+        self._check_options(node)
+        if node.name in self.items:
+            raise InvalidGraph(f"two items have the name {node.name!r:.80}")
+        self.items[node.name] = item
+
+    def _check_options(self, node: Node) -> None:
+        self.check_mutable()
+        if node.pausable not in _PAUSABLE:
+            raise InvalidGraph(
+                f"pausable must be 'yes', 'no' or 'blocking', got {node.pausable!r:.80}"
+            )
+        if not isinstance(node.retry, Retry):
+            raise InvalidGraph(f"retry must be a Retry, got {node.retry!r:.80}")
 
     def merged_signals(self) -> dict[str, Any]:
         """Return the types of the signals that this graph and the included ones declare."""

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.graph.items import ItemFunction
 from holdfast.graph.node import Node
 from holdfast.model.execution import Execution
 from holdfast.model.program import InputT, Program, ResultT
@@ -20,6 +21,11 @@ class FunctionProgram(Program[InputT, ResultT]):
     @abstractmethod
     def nodes(self) -> Mapping[str, Node]:
         """The nodes by their names."""
+
+    @property
+    def items(self) -> Mapping[str, ItemFunction[Any]]:
+        """The item functions of its maps by their names."""
+        return {}
 
     @abstractmethod
     def enter(self, execution: Execution, branch: str = "") -> Any:

@@ -1,10 +1,10 @@
-"""The signal that tells a run that its child has ended."""
+"""The signals that tell a run that its child, or a map of it, has ended."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from holdfast.model.wait import ChildWait, signal_kind
+from holdfast.model.wait import ChildWait, MapWait, signal_kind
 
 __all__ = [
     "child_id_of",
@@ -20,8 +20,8 @@ def child_signal(id: str) -> str:
 
 
 def is_child_signal(name: str) -> bool:
-    """Return whether a signal of that name tells of a child's end."""
-    return isinstance(signal_kind(name), ChildWait)
+    """Return whether a signal of that name tells of the end of a child, or of a map."""
+    return isinstance(signal_kind(name), ChildWait | MapWait)
 
 
 def child_id_of(name: str) -> str:
@@ -31,5 +31,5 @@ def child_id_of(name: str) -> str:
 
 
 def is_unfinished_child_signal(name: str, payload: Any) -> bool:
-    """Return whether a signal tells of a child that ended without a result."""
+    """Return whether a signal tells of a child, or of a map, that ended without a result."""
     return is_child_signal(name) and payload["status"] != "finished"

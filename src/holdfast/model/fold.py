@@ -49,6 +49,7 @@ from holdfast.model.reducers import reduced
 from holdfast.model.spending import NO_SPENDING, Spending
 from holdfast.model.wait import (
     ChildWait,
+    MapWait,
     SignalWait,
     Wait,
     answer_key,
@@ -406,8 +407,8 @@ def _retried_strand(strand: Strand, *, asks_again: bool) -> dict[str, Any]:
     """Return the changed fields of a strand whose visit continues after a retry.
 
     Finished sleeps, ended children and voided keys stay. Children that did not finish are
-    forgotten: they ended with the run, and the visit starts new ones. Waits for callers' signals
-    ``asks_again``, or keep their answers and timeouts.
+    forgotten: they ended with the run, and the visit starts new ones. Maps that failed go on. Waits
+    for callers' signals ``asks_again``, or keep their answers and timeouts.
     """
     dropped = {
         key
@@ -422,7 +423,7 @@ def _retried_strand(strand: Strand, *, asks_again: bool) -> dict[str, Any]:
         for key, answer in strand.answers.items()
         if isinstance(answer, SignalTaken) and key not in dropped
     }
-    unwaited = (ChildWait, SignalWait) if asks_again else (ChildWait,)
+    unwaited = (ChildWait, MapWait, SignalWait) if asks_again else (ChildWait, MapWait)
     return {
         "failed_attempts": 0,
         "retry_at_ms": 0,

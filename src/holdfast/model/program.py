@@ -23,17 +23,19 @@ from holdfast.model.decision import Decision, Outcome
 from holdfast.model.event import Event, Rerouted
 from holdfast.model.execution import Execution
 from holdfast.model.needs import Needs
-from holdfast.model.policy import Durability, Pausable
+from holdfast.model.policy import ONCE, Durability, Pausable, Retry
 from holdfast.model.type_parameters import InputT, ResultT
 
 __all__ = [
     "Effect",
     "InputT",
     "InvokeTask",
+    "ItemPolicy",
     "Proceed",
     "Program",
     "ResultT",
     "RunChild",
+    "RunItem",
     "RunNode",
     "WaitForToken",
     "WaitUntil",
@@ -65,6 +67,15 @@ class Effect(msgspec.Struct, frozen=True):
 
 class RunNode(Effect, frozen=True):
     """Call the function of a node with the state. The outcome is what it changes in the state."""
+
+
+class RunItem(Effect, frozen=True, kw_only=True):
+    """Call an item function of a map for one index. The outcome is what it returned.
+
+    Only chunks ask for it, which are runs of their own.
+    """
+
+    index: int
 
 
 class Proceed(Effect, frozen=True):
@@ -108,6 +119,14 @@ class RunChild(Effect, frozen=True, kw_only=True):
     input: Any = None
     id: str | None = None
     """The id of the child; None lets the engine derive one from the visit."""
+
+
+class ItemPolicy(msgspec.Struct, frozen=True):
+    """How the items of one item function are retried, and whether they may pause."""
+
+    retry: Retry = ONCE
+    pausable: Pausable = "yes"
+    max_pause_ms: int | None = None
 
 
 class Program(ABC, Generic[InputT, ResultT]):
@@ -165,6 +184,19 @@ class Program(ABC, Generic[InputT, ResultT]):
     def takes_other_signals(self) -> bool:
         """Whether runs of the program also take signals that `signals` does not name."""
         return True
+
+    @property
+    def item_policies(self) -> Mapping[str, ItemPolicy]:
+        """The item functions that a map of its runs can call, by name."""
+        return {}
+
+    def typed_item(self, item: str, stored: Any) -> Any:
+        """Return a stored result of an item function in its type.
+
+        Raises:
+            InvalidState: the result does not fit the type.
+        """
+        return stored
 
     @property
     def input_type(self) -> Any:

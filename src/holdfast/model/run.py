@@ -11,6 +11,7 @@ import msgspec
 from holdfast.model.budget import BudgetLimits
 from holdfast.model.event import Failure
 from holdfast.model.json_form import JsonForm, with_readable_times, with_times_in_ms
+from holdfast.model.map import MapChunk
 from holdfast.model.wait import Wait
 
 __all__ = [
@@ -135,6 +136,8 @@ class Run(JsonForm, frozen=True, kw_only=True):
     """For a promoted run: the run whose wait its input answered."""
     parent: str | None = None
     """The run that started it. It ends with its parent."""
+    chunk: MapChunk | None = None
+    """Which part of a map of its parent it works on. Lists leave such runs out."""
     budget: BudgetLimits | None = None
     """What the run may spend; None if it has no budget of its own."""
     budget_of: str | None = None

@@ -32,6 +32,7 @@ __all__ = [
     "BackoffWait",
     "BudgetWait",
     "ChildWait",
+    "MapWait",
     "QuotaWait",
     "RecheckedKind",
     "ReportedKind",
@@ -161,6 +162,15 @@ class ChildWait(ReportedKind, frozen=True):
         return f"the end of run {self.subject}"
 
 
+class MapWait(ReportedKind, frozen=True):
+    """The node waits until a map of it, its subject, has ended."""
+
+    tag = "map"
+
+    def description(self, about: str) -> str:
+        return f"the end of map {self.subject}"
+
+
 class ResolutionWait(ReportedKind, frozen=True):
     """The node waits for a person to say what became of an ambiguous call, its subject."""
 
@@ -245,6 +255,7 @@ WAIT_KINDS: tuple[type[WaitKind], ...] = (
     ReviewWait,
     SignalWait,
     ChildWait,
+    MapWait,
     UnknownWait,
     TimerWait,
 )

@@ -12,6 +12,7 @@ from holdfast.errors import JournalDamaged
 from holdfast.model.budget import BudgetLimits
 from holdfast.model.event import Failure
 from holdfast.model.execution import Execution
+from holdfast.model.map import MapChunk
 from holdfast.model.run import Status
 from holdfast.model.wait import Wait
 from holdfast.records.budget_map import budget_from_map
@@ -169,6 +170,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     """The hash of its input without the session, if its keys derive from that."""
     children: bool = False
     """Whether it may have started children, which end with it."""
+    maps: bool = False
+    """Whether it may have begun maps, whose chunks end with it."""
     budget: BudgetLimits | None = None
     """What the run may spend."""
     fundings: int = 0
@@ -181,6 +184,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     """What its calls cost, in nanodollars."""
     wrapped: bool = False
     """Whether its state holds its input and its result as fields: see `Program.wraps_values`."""
+    chunk: MapChunk | None = None
+    """Which part of a map of its parent it works on. Lists do not have it."""
 
     @property
     def seed(self) -> str:
@@ -296,6 +301,7 @@ def head_of(item: Mapping[str, Any]) -> Head:
             parent=_decoded_attribute(item, "parent", RunRef),
             budget=budget_from_map(item["budget"]) if "budget" in item else None,
             payer=_decoded_attribute(item, "draws", RunRef),
+            chunk=_decoded_attribute(item, "chunk", MapChunk),
             **values,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -323,7 +329,9 @@ ATTRIBUTES: dict[str, type] = {
         ("status", "generation", "first", "kept", "user", "node", "reason", "cancel", "pool",
          "into"), str
     ),
-    **dict.fromkeys(("freed", "spilled", "replaces", "children", "on_pause", "wrapped"), bool),
+    **dict.fromkeys(
+        ("freed", "spilled", "replaces", "children", "maps", "on_pause", "wrapped"), bool
+    ),
     **dict.fromkeys(("input_hash", "plain_hash"), bytes),
 }  # fmt: skip
 # A row never says ready: see engine/history/views.py.

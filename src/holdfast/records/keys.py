@@ -11,6 +11,10 @@ the same                            ``CHILD#{generation}#{child id}``         it
 the same                            ``CALL#{generation}#{call id}``           ambiguous calls
 the same                            ``ACCOUNT#{generation}``                  its shared budget
 the same                            ``GRANT#{generation}#{run id}``           a grant from it
+the same                            ``FAN#{generation}#{map}``                its maps
+the same                            ``FANLANE#{generation}#{map}#{lane:04}``  a lane of a map
+the same                            ``FANONE#{generation}#{map}#{index:08}``  a retried item
+the same                            ``FANOUT#{generation}#{map}#{kind}#…``    values and results
 the same                            ``HOOK#{generation}#{webhook}``           its webhooks
 the same                            ``REVIEW#{generation}#{name}…``           its reviews
 ``LANE#{tenant}#{user}#{session}``  ``LAST``                                  last ticket number
@@ -73,6 +77,14 @@ __all__ = [
     "journal_key",
     "journal_position",
     "journal_range",
+    "map_key",
+    "map_lane_key",
+    "map_lanes_range",
+    "map_part_key",
+    "map_parts_range",
+    "map_retries_range",
+    "map_retry_key",
+    "maps_range",
     "parsed_int",
     "parsed_text_key",
     "probe_key",
@@ -197,8 +209,49 @@ def grant_key(run: RunKey, generation: str, grantee: str) -> Key:
     return Key(run.pk, f"GRANT#{generation}#{grantee}")
 
 
+def map_key(run: RunKey, generation: str, map: str) -> Key:
+    """Return the key of a map."""
+    return Key(run.pk, f"FAN#{generation}#{map}")
+
+
+def maps_range(generation: str) -> Prefix:
+    """Return the range of a run's maps."""
+    return Prefix(f"FAN#{generation}#")
+
+
+def map_lane_key(run: RunKey, generation: str, map: str, lane: int) -> Key:
+    """Return the key of a lane of a map."""
+    return Key(run.pk, f"FANLANE#{generation}#{map}#{lane:04d}")
+
+
+def map_lanes_range(generation: str, map: str) -> Prefix:
+    """Return the range of the lanes of a map."""
+    return Prefix(f"FANLANE#{generation}#{map}#")
+
+
+def map_retry_key(run: RunKey, generation: str, map: str, index: int) -> Key:
+    """Return the key of the retries of one item of a map."""
+    return Key(run.pk, f"FANONE#{generation}#{map}#{index:08d}")
+
+
+def map_retries_range(generation: str, map: str) -> Prefix:
+    """Return the range of the retried items of a map."""
+    return Prefix(f"FANONE#{generation}#{map}#")
+
+
+def map_part_key(run: RunKey, generation: str, map: str, name: str) -> Key:
+    """Return the key of values or results of a map, where the store has no blobs."""
+    return Key(run.pk, f"FANOUT#{generation}#{map}#{name}")
+
+
+def map_parts_range(generation: str, map: str, *, after: str, until: str) -> Between:
+    """Return the range of values or results of a map with names between two names."""
+    stem = f"FANOUT#{generation}#{map}#"
+    return Between(stem + after, stem + until)
+
+
 def related_items_range() -> Between:
-    """Return the range of the items beside a run's row: children, calls, account and grants."""
+    """Return the range of the items beside a run's row: children, calls, account, grants, maps."""
     return Between("ACCOUNT#", f"GRANT#{SORTS_LAST}")
 
 

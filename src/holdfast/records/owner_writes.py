@@ -18,8 +18,14 @@ from holdfast.records.head import (
     InboxSize,
     JournalExtent,
 )
-from holdfast.records.index_keys import IndexKey, list_index_key
-from holdfast.records.run_attributes import INBOX_COUNTERS, TEXT_CHARS_MAX, as_map, inbox_counters
+from holdfast.records.index_keys import IndexKey
+from holdfast.records.run_attributes import (
+    INBOX_COUNTERS,
+    TEXT_CHARS_MAX,
+    as_map,
+    inbox_counters,
+    list_attributes,
+)
 from holdfast.records.run_conditions import (
     cancel_known,
     no_unseen_signals,
@@ -174,9 +180,9 @@ def forced_release_write(
     }
     removed: tuple[str, ...] = ("owner",)
     if failure is not None and head.cancel == cancel:
-        list_pk, list_sk = list_index_key(head.key, head.created_ms, head.list_shards, trouble=True)
         short = _truncated_failure(failure, with_trace=True)
-        changes |= {"status": "quarantined", "failure": short, "GSI2PK": list_pk, "GSI2SK": list_sk}
+        changes |= {"status": "quarantined", "failure": short}
+        changes |= list_attributes(head, trouble=True)
         removed += ("cancel", "retry")
         condition = AllOf((*condition.conditions, cancel_known(head)))
     return Update(
@@ -213,8 +219,7 @@ def end_write(
     if retries_left is not None:
         changes["retries_left"] = retries_left
     if status in TROUBLED:
-        list_pk, list_sk = list_index_key(head.key, head.created_ms, head.list_shards, trouble=True)
-        changes |= {"GSI2PK": list_pk, "GSI2SK": list_sk}
+        changes |= list_attributes(head, trouble=True)
     index_key = None
     if due_ms is not None:
         index_key = IndexKey.due(head.due_queue, due_ms, head.key, head.epoch + 1)
@@ -285,11 +290,19 @@ def free_write(head: Head, *, now_ms: int, token: str) -> Update:
     )
 
 
-def mark_parent_write(head: Head, *, now_ms: int, token: str) -> Update:
-    """Return the write that marks a run as a parent. Its end then includes its children."""
+def mark_parent_write(
+    head: Head, *, maps: bool = False, has_blobs: bool = False, now_ms: int, token: str
+) -> Update:
+    """Return the write that marks a run as a parent. Its end then includes its children.
+
+    With ``maps``, it includes its maps. If they have blobs, these have to be freed with the run.
+    """
+    marks = {"children": True}
+    if maps:
+        marks |= {"maps": True, "spilled": True} if has_blobs else {"maps": True}
     return Update(
         key=head.key.head,
-        set={"children": True, "updated_ms": now_ms},
+        set={**marks, "updated_ms": now_ms},
         condition=unchanged(head),
         token=token,
     )

@@ -6,11 +6,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.records.head import (
-    InboxSize,
-)
+from holdfast.records.head import Head, InboxSize
+from holdfast.records.index_keys import list_index_key
 
-__all__ = ["INBOX_COUNTERS", "TEXT_CHARS_MAX", "as_map", "inbox_counters"]
+__all__ = ["INBOX_COUNTERS", "TEXT_CHARS_MAX", "as_map", "inbox_counters", "list_attributes"]
 
 TEXT_CHARS_MAX = 400
 """The limit on texts in a row, such as the reason of a cancellation."""
@@ -35,3 +34,11 @@ def as_map(value: msgspec.Struct) -> dict[str, Any]:
     return {
         stored: field for name, stored in names if (field := getattr(value, name)) not in _ABSENT
     }
+
+
+def list_attributes(head: Head, *, trouble: bool) -> dict[str, str]:
+    """Return the attributes that put a run into a list. Chunks of maps are in none."""
+    if head.chunk is not None:
+        return {}
+    list_pk, list_sk = list_index_key(head.key, head.created_ms, head.list_shards, trouble=trouble)
+    return {"GSI2PK": list_pk, "GSI2SK": list_sk}

@@ -22,13 +22,14 @@ from holdfast.records.head import (
     JournalExtent,
     RetryRequest,
 )
-from holdfast.records.index_keys import IndexKey, list_index_key
+from holdfast.records.index_keys import IndexKey
 from holdfast.records.keys import RunKey
 from holdfast.records.run_attributes import (
     INBOX_COUNTERS,
     TEXT_CHARS_MAX,
     as_map,
     inbox_counters,
+    list_attributes,
 )
 from holdfast.records.run_conditions import (
     at_index_key,
@@ -57,14 +58,10 @@ _EMPTY_INBOX = InboxSize()
 
 def create_write(head: Head, *, now_ms: int, token: str) -> Put:
     """Return the write that creates a run, unless its id is taken by a row within its ttl."""
-    list_pk, list_sk = list_index_key(
-        head.key, head.created_ms, head.list_shards, trouble=head.status in TROUBLED
-    )
     item: dict[str, Any] = {
         "PK": head.key.pk,
         "SK": "HEAD",
-        "GSI2PK": list_pk,
-        "GSI2SK": list_sk,
+        **list_attributes(head, trouble=head.status in TROUBLED),
         "show": {"graph": head.graph, "version": head.version},
     }
     if head.index_key is not None:
@@ -87,6 +84,8 @@ def create_write(head: Head, *, now_ms: int, token: str) -> Put:
         item["budget"] = budget_map(head.budget)
     if head.payer is not None:
         item["draws"] = as_map(head.payer)
+    if head.chunk is not None:
+        item["chunk"] = msgspec.structs.asdict(head.chunk)
     if head.owner is not None:
         item["owner"] = head.owner
     if head.extent != JournalExtent():
@@ -231,7 +230,6 @@ def cancel_write(head: Head, *, reason: str, now_ms: int, token: str) -> Update:
 def retry_write(head: Head, request: RetryRequest, *, now_ms: int, token: str) -> Update:
     """Return the write that reopens a failed run for a retry."""
     index_key = head.due_index_key(now_ms, head.epoch + 1)
-    list_pk, list_sk = list_index_key(head.key, head.created_ms, head.list_shards, trouble=False)
     return Update(
         key=head.key.head,
         set={
@@ -242,8 +240,7 @@ def retry_write(head: Head, request: RetryRequest, *, now_ms: int, token: str) -
             "updated_ms": now_ms,
             "GSI1PK": index_key.pk,
             "GSI1SK": index_key.sk,
-            "GSI2PK": list_pk,
-            "GSI2SK": list_sk,
+            **list_attributes(head, trouble=False),
         },
         # A worker may own an ended run to settle its obligations.
         remove=("failure", "owner", "reason", "losses"),

@@ -5,6 +5,9 @@ Nothing here decides what happens to the run: the driver does.
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 from holdfast.engine.execution.claim import Claim
 from holdfast.engine.execution.inbox import Inbox
 from holdfast.engine.execution.journal_session import JournalSession
@@ -40,6 +43,8 @@ class ClaimedRun:
         self.journal = JournalSession(self.claim, self.row, self.waits)
         self.inbox = Inbox(self.claim, self.row, self.journal, self.waits)
         self.persistence = Persistence(self.claim, self.row, self.journal, in_memory)
+        self.chunk_inputs: asyncio.Future[Any] | None = None
+        """What the items of a chunk are given, once it is being read."""
         if loaded is not None:
             self.apply_loaded(loaded)
 
@@ -78,14 +83,18 @@ class ClaimedRun:
         self.claim.mark_stopped()
         self.journal.close()
 
-    async def mark_as_parent(self) -> Head:
-        """Make the row say that the run has children, and return the row."""
+    async def mark_as_parent(self, *, maps: bool = False) -> Head:
+        """Make the row say that the run has children, and perhaps maps; return the row."""
         async with self.row.lock:
             self.claim.check_alive()
-            if not self.head.children:
+            if not self.head.children or (maps and not self.head.maps):
                 await self.persistence.store()
                 signals = self.head.signals
-                await self.row.retry_update(owner_writes.mark_parent_write)
+                await self.row.retry_update(
+                    owner_writes.mark_parent_write,
+                    maps=maps,
+                    has_blobs=self.kernel.store.has_blobs,
+                )
                 self.row.restore_signal_count(signals)
             return self.head
 

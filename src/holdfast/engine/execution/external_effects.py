@@ -15,8 +15,12 @@ from holdfast.engine.execution.node_threads import NodeThreads
 from holdfast.engine.history.text_stream import ProgressWriter, TokenWriter
 from holdfast.engine.journal.writer import PositionTaken
 from holdfast.engine.runs.children import ChildRequest, child_id, deliver_child_end, start_child
+from holdfast.engine.runs.map_lanes import deliver_map_end, read_map
+from holdfast.engine.runs.map_results import MapPlace
+from holdfast.engine.runs.map_starting import MapRequest, start_map
 from holdfast.model.arguments import Arguments
 from holdfast.model.child import child_signal
+from holdfast.model.map import MapSpec
 from holdfast.model.needs import Needs
 from holdfast.model.program import Program
 from holdfast.model.quota import Cost, Quota
@@ -147,6 +151,55 @@ class ExternalEffects:
         except PositionTaken:
             raise JournalConflict from None
         return head.key.id
+
+    async def start_map(self, request: MapRequest) -> MapSpec:
+        """Begin a map of the run, or continue it; return it as it is recorded.
+
+        Raises:
+            ClaimLost: this worker no longer owns the run.
+            JournalConflict: a caller cancelled the run.
+        """
+        claimed = self._claimed
+        claimed.claim.check_alive()
+        payer = await claimed.claim.retry_store_errors(self.budget_guard.open_shared_account)
+
+        def start() -> Coroutine[Any, Any, MapSpec]:
+            return start_map(
+                claimed.kernel,
+                claimed.owner.local_workers,
+                request,
+                retried=claimed.execution.retried,
+                payer=payer,
+                mark_has_maps=lambda: claimed.mark_as_parent(maps=True),
+            )
+
+        try:
+            # One write: the driver waits for it before it ends the run, so no chunk comes later.
+            return await claimed.journal.shield_write(claimed.claim.retry_store_errors(start))
+        except PositionTaken:
+            raise JournalConflict from None
+
+    async def deliver_map_end(self, map: str) -> bool:
+        """Deliver the end of a map to the inbox, if it has ended; return whether it has.
+
+        Raises:
+            ClaimLost: this worker no longer owns the run.
+        """
+        claimed = self._claimed
+        head, kernel = claimed.head, claimed.kernel
+
+        async def deliver() -> bool:
+            spec = await read_map(kernel, head.key, head.generation, map)
+            if spec is None:
+                return False
+            place = MapPlace(head.key, head.generation, spec)
+            return await deliver_map_end(kernel, claimed.owner.local_workers, place)
+
+        claimed.claim.check_alive()
+        ended = await claimed.claim.retry_store_errors(deliver)
+        if ended:
+            await claimed.inbox.read()
+        return ended
 
     async def deliver_child_end(self, id: str) -> bool:
         """Deliver the end of a child to the inbox, if it has ended; return whether it has.

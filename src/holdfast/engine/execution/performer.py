@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, cast
 
 from holdfast.clock import Clock
 from holdfast.engine.execution.blocking_context import BlockingContext, context_of
+from holdfast.engine.execution.chunk_items import child_input, item_function, load_inputs
 from holdfast.engine.execution.journal_session import JournalConflict
 from holdfast.engine.execution.node_threads import NodeThreads
 from holdfast.engine.execution.unasked_calls import warn_of_unasked_calls
@@ -24,6 +25,7 @@ from holdfast.engine.execution.visit import Paused, Visit, VisitClosed
 from holdfast.engine.execution.visit_resources import await_worker_with
 from holdfast.engine.kernel.kernel import ClaimLost
 from holdfast.engine.kernel.offload import LARGE_BYTES, fits_event_loop
+from holdfast.engine.runs.chunk_program import ChunkProgram
 from holdfast.errors import CallFailed, NodeError, NodeTimedOut, NotPausable, UnknownTask
 from holdfast.graph.function_program import FunctionProgram
 from holdfast.graph.node import Node
@@ -40,6 +42,7 @@ from holdfast.model.program import (
     Proceed,
     Program,
     RunChild,
+    RunItem,
     RunNode,
     WaitForToken,
     WaitUntil,
@@ -177,6 +180,32 @@ async def _run_child(
     return await context.child(child.id).result()  # without its program: the durable form
 
 
+async def _run_item(effect: RunItem, program: Program, execution: Execution, visit: Visit) -> Any:
+    program = cast(ChunkProgram, program)
+    if visit.claimed.head.budget is not None:
+        await visit.external.budget_guard.check_time(visit)
+    inputs = await load_inputs(visit)
+    visit.item = inputs.facts(effect.index)
+    if inputs.spec.is_graph:
+        mapped = program.find_program(inputs.spec.item)
+        if mapped is None:
+            await await_worker_with(visit, "graph", inputs.spec.item)
+        context = context_of(visit)
+        child = await context.start(mapped, child_input(mapped, inputs, effect.index))
+        return await context.child(child.id).result()  # without its program: the durable form
+    item = item_function(program.inner, effect.node)
+    value = inputs.value(effect.index)
+    if inputs.values is not None:
+        value = item.typed_value(value)
+    returned = await _call_with_timeout(item.node, value, visit, visit.external.threads)
+    visit.raise_if_paused()
+    warn_of_unasked_calls(visit)
+    if _is_light(returned):
+        return item.stored_result(returned)
+    await visit.check_result_size(returned)
+    return await visit.run_in_thread(item.stored_result, returned)
+
+
 _Performer: TypeAlias = Callable[[Any, Program, Execution, Visit], Coroutine[Any, Any, Any]]
 _PERFORMERS: Mapping[type[Effect], _Performer] = {
     RunNode: _run_node,
@@ -185,6 +214,7 @@ _PERFORMERS: Mapping[type[Effect], _Performer] = {
     WaitUntil: _wait_until,
     WaitForToken: _wait_for_token,
     RunChild: _run_child,
+    RunItem: _run_item,
 }
 
 

@@ -114,6 +114,7 @@ class RunRow:
             waits=self._head.waits,
             # The item may be older than what another branch wrote since.
             children=current.children or self._head.children,
+            maps=current.maps or self._head.maps,
         )
 
     def restore_signal_count(self, signals: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from holdfast.engine.effects.begun_requests import BegunRequests
 from holdfast.engine.effects.call_ids import CallIds
@@ -28,12 +28,19 @@ from holdfast.model.execution import Strand
 from holdfast.model.program import Effect
 from holdfast.model.wait import Wait, WaitKind
 
-__all__ = ["Paused", "Visit", "VisitClosed"]
+__all__ = ["ItemFacts", "Paused", "Visit", "VisitClosed"]
 
 T = TypeVar("T")
 
 WAITS_MAX = 1_000
 """How many things a node may wait for at once."""
+
+
+class ItemFacts(NamedTuple):
+    """What an item of a map knows of it."""
+
+    index: int
+    given: Any
 
 
 class Paused(BaseException):
@@ -76,6 +83,8 @@ class Visit:
         """Whether the run may pause while the node waits."""
         self.max_pause_ms = effect.max_pause_ms
         """After how long a wait of the node goes stale; None where it never does."""
+        self.item: ItemFacts | None = None
+        """In an item of a map: its index, and what the map was given."""
         self.timeout: asyncio.Timeout | None = None
         """The timeout of the node itself, while it runs."""
         self._began_ms = claimed.now_ms()

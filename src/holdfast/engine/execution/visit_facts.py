@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
-from holdfast.engine.execution.visit import Visit
+from holdfast.engine.execution.visit import ItemFacts, Visit
+from holdfast.errors import InvalidRequest
+from holdfast.graph.values import deep_copied
 from holdfast.model.event import BranchFailed
 
 __all__ = ["VisitFacts"]
@@ -61,6 +64,30 @@ class VisitFacts:
     def failures(self) -> tuple[BranchFailed, ...]:
         """The failed branches of the fork before this join, if it lets the others go on."""
         return self._visit.strand.failures
+
+    @property
+    def index(self) -> int:
+        """The index of the item, in an item function.
+
+        Raises:
+            InvalidRequest: this is not an item function.
+        """
+        return self._item().index
+
+    @property
+    def given(self) -> Any:
+        """What ``ctx.map(given=…)`` was given, in an item function; ``{}`` for nothing.
+
+        Raises:
+            InvalidRequest: this is not an item function.
+        """
+        return deep_copied(self._item().given)
+
+    def _item(self) -> ItemFacts:
+        item = self._visit.item
+        if item is None:
+            raise InvalidRequest("ctx.index and ctx.given are known in an item function only")
+        return item
 
     @property
     def expires_at(self) -> datetime:

@@ -19,13 +19,14 @@ _log = get_logger("holdfast.worker")
 _OPTIONS = {
     "model": "Holdfast(models={…}) or `holdfast worker --models …`",
     "task": "Holdfast(tasks={…})",
+    "graph": "the graphs of the worker",
 }
 _BACKOFF_MS = 5_000
 _BACKOFF_MS_MAX = 300_000
 
 
 async def await_worker_with(
-    visit: Visit, resource: Literal["model", "task"], name: str
+    visit: Visit, resource: Literal["model", "task", "graph"], name: str
 ) -> NoReturn:
     """Pause the run until a worker that has the model or the task of that name may claim it.
 

@@ -82,6 +82,7 @@ def _build_run(head: Head, user: str | None, now_ms: int) -> Run:
         session=head.session,
         into=head.into,
         parent=None if head.parent is None else head.parent.id,
+        chunk=head.chunk,
         budget=head.budget,
         budget_of=None if head.payer is None else head.payer.id,
         tokens=head.tokens,

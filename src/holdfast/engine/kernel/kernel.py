@@ -111,6 +111,7 @@ class Kernel:
         self.settings_table = store.records("settings")
         self.session_queues = store.records("session")
         self.accounts = store.records("account")
+        self.maps = store.records("map")
         self.graph_items = store.records("graph")
         self.bulk_jobs = store.records("bulk")
         self.known_graphs = KnownGraphs()

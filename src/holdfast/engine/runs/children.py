@@ -26,6 +26,7 @@ from holdfast.engine.kernel.kernel import ClaimLost, Kernel
 from holdfast.engine.runs.budget_accounts import close_account
 from holdfast.engine.runs.cancelling import cancel_run
 from holdfast.engine.runs.local_workers import LocalWorkers, reserve_slot
+from holdfast.engine.runs.map_lanes import settle_chunk, stop_maps
 from holdfast.engine.runs.removal import check_journal_kept
 from holdfast.engine.runs.rows import read_row
 from holdfast.engine.runs.signalling import send_signal
@@ -254,14 +255,17 @@ async def deliver_child_end(
 async def settle_family(
     kernel: Kernel, workers: LocalWorkers, head: Head, execution: Execution | None
 ) -> None:
-    """Tell the parent that a run has ended, and cancel the run's children.
+    """Tell the parent, or the map, that a run has ended; cancel its children and its maps.
 
     Raises:
         ClaimLost: another process has claimed the run.
         StoreUnavailable: the outcome of a write is unknown.
     """
     try:
-        await _notify_parent(kernel, workers, head, execution)
+        if head.chunk is not None:
+            await settle_chunk(kernel, workers, head, execution)
+        else:
+            await _notify_parent(kernel, workers, head, execution)
         await _cancel_children(kernel, workers, head)
     except OutcomeUnknown as error:
         raise StoreUnavailable(str(error)) from error
@@ -367,6 +371,8 @@ async def _cancel_children(kernel: Kernel, workers: LocalWorkers, head: Head) ->
     for id, graph, row in found:
         if row is None or not has_ended(row):
             await _cancel_child(kernel, workers, head, id, graph)
+    if head.maps:
+        await stop_maps(kernel, workers, head)
 
 
 async def _cancel_child(

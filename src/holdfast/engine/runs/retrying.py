@@ -54,6 +54,11 @@ async def retry_run(
 def _check_retryable(kernel: Kernel, head: Head) -> None:
     run = head.key
     now_ms = kernel.clock.now_ms()
+    if head.chunk is not None and head.parent is not None:
+        raise NotRetryable(
+            f"run {run.id!r} is a chunk of map {head.chunk.map!r} of run {head.parent.id!r}: retry "
+            "the items of the map that failed, or that run"
+        )
     if head.status not in TROUBLED:
         status = shown_status(head, now_ms=now_ms)
         raise NotRetryable(

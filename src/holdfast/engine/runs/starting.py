@@ -28,6 +28,7 @@ from holdfast.graph.value_sizes import check_size
 from holdfast.model.budget import BudgetLimits
 from holdfast.model.execution import Execution
 from holdfast.model.function_state import input_value
+from holdfast.model.map import MapChunk
 from holdfast.model.names import POOL_LABEL
 from holdfast.model.program import Program
 from holdfast.model.run import OnBusy
@@ -81,6 +82,8 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The run that pays for it: it draws on that run's account."""
     on_pause: bool = False
     """Whether its durability is ``on_pause``."""
+    chunk: MapChunk | None = None
+    """Which part of a map of its parent it works on."""
 
     @property
     def pool(self) -> str | None:
@@ -209,7 +212,8 @@ async def start_prepared(
     try:
         if head.session_queue is None:
             head = await write_input(kernel, head, prepared.packed)
-            await watch_run(kernel, head)
+            if head.chunk is None:
+                await watch_run(kernel, head)
             await create_run(kernel, head)
         else:
             admission = QueueAdmission(
@@ -394,6 +398,7 @@ async def _build_head(
         payer=request.payer,
         on_pause=request.on_pause,
         wrapped=graph.wraps_values,
+        chunk=request.chunk,
         plain_hash=_key_hash(request, prepared, user) if request.on_pause else b"",
     )
 

@@ -12,6 +12,7 @@ from holdfast.engine.execution.driver import Driver
 from holdfast.engine.execution.live_reports import report_released
 from holdfast.engine.journal.reader import LoadedRun
 from holdfast.engine.kernel.kernel import Kernel
+from holdfast.engine.runs.chunk_program import ChunkProgram
 from holdfast.engine.worker.programs import Programs
 from holdfast.engine.worker.run_owner import RunOwner
 from holdfast.engine.worker.slots import Slots
@@ -113,6 +114,10 @@ class Drivers:
 
     def _start_driver(self, head: Head, loaded: LoadedRun | None) -> None:
         program = self._programs.select(head.graph, head.version)
+        if head.chunk is not None:
+            program = ChunkProgram(
+                program.name, program.version, program, find_program=self._programs.find
+            )
         driver = Driver(ClaimedRun(self._kernel, self._owner, head, loaded), program)
         task = asyncio.create_task(driver.drive(), name=f"holdfast run {head.key.id}")
         if head.key not in self._drivers:

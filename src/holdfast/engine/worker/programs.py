@@ -59,6 +59,11 @@ class Programs:
         versions = self._versions[name]
         return versions.get(version) or versions[max(versions)]
 
+    def find(self, name: str) -> Program | None:
+        """Return the newest version of a graph; None if the worker does not have the graph."""
+        versions = self._versions.get(name)
+        return None if versions is None else versions[max(versions)]
+
 
 def _listed(graphs: Any) -> Iterable[Program]:
     if isinstance(graphs, Program):

@@ -1,0 +1,545 @@
+"""The lanes of a map: what follows from the end of a chunk. Its first lines are the protocol.
+
+1. A chunk that has ended stores its results, in a blob that nothing replaces.
+2. It writes the item of its lane: what its items did, and which chunk of the lane comes next. The
+   write names the step before it, so it counts once. A lane without chunks of its own takes the
+   last one of another lane: one transaction changes both.
+3. If the lane is stopped, nothing follows. Otherwise the process that settles the chunk starts the
+   next one, whose id follows from the map, its number and the round.
+4. A lane that ends writes its item first, and then reads all lanes. The one that finds that all
+   have ended tells the parent. Two may find that: both send the same signal, which counts once.
+5. A chunk whose items failed reads all lanes, too. If more failed than the map tolerates, it stops
+   every lane, cancels the chunks that run, and tells the parent.
+
+All of this is an obligation of the chunk: a process that dies in between leaves the chunk due, and
+the next one does it again. Whoever ends the parent stops the lanes in the same way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.journal.reader import load_journal
+from holdfast.engine.kernel.kernel import Kernel
+from holdfast.engine.runs.cancelling import cancel_run
+from holdfast.engine.runs.chunk_program import ChunkProgram, chunk_entries, chunk_input
+from holdfast.engine.runs.local_workers import LocalWorkers, reserve_slot
+from holdfast.engine.runs.map_results import (
+    MapPlace,
+    read_chunk,
+    retry_version,
+    round_version,
+    write_results,
+)
+from holdfast.engine.runs.rows import read_row
+from holdfast.engine.runs.signalling import send_signal
+from holdfast.engine.runs.starting import (
+    START_REFUSALS,
+    StartRequest,
+    prepare_input,
+    start_prepared,
+)
+from holdfast.errors import (
+    ConditionFailed,
+    JournalDamaged,
+    RunEnded,
+    RunNotFound,
+    TransactionCancelled,
+)
+from holdfast.model.event import Failure
+from holdfast.model.execution import Execution
+from holdfast.model.map import (
+    NO_LANE,
+    MapChunk,
+    MapLane,
+    MappedItem,
+    MapSpec,
+    lane_after,
+    lane_with_given_away,
+    lane_with_taken,
+    new_lane,
+)
+from holdfast.model.wait import MapWait
+from holdfast.records import run_writes
+from holdfast.records.head import ENDED, OPEN, Head, RunRef
+from holdfast.records.keys import RunKey, map_key, map_lane_key, map_lanes_range, maps_range
+from holdfast.records.map import (
+    MapRetry,
+    create_lane_write,
+    lane_of_item,
+    lane_write,
+    map_of_item,
+    retry_result_write,
+)
+
+__all__ = [
+    "ChunkOrigin",
+    "chunk_id",
+    "deliver_map_end",
+    "list_maps",
+    "origin_of",
+    "read_lane",
+    "read_lanes",
+    "read_map",
+    "settle_chunk",
+    "start_chunk",
+    "stop_maps",
+]
+
+_ID_PREFIX_BYTES = 60
+_CANCELLED = "its map has ended"
+_LOST = "ChunkLost"
+
+
+class ChunkOrigin(msgspec.Struct, frozen=True, kw_only=True):
+    """What a chunk has from the run that began its map."""
+
+    run: RunRef
+    graph: str
+    version: int
+    labels: dict[str, str]
+    user: str | None
+    payer: RunRef | None
+    expires_ms: int
+    ttl: int
+    list_shards: int
+
+
+def origin_of(head: Head, payer: RunRef | None) -> ChunkOrigin:
+    """Return what the chunks of a run have from it."""
+    return ChunkOrigin(
+        run=RunRef(head.key.id, head.generation),
+        graph=head.graph,
+        version=head.version,
+        labels=head.labels,
+        user=head.user,
+        payer=payer,
+        expires_ms=head.expires_ms,
+        ttl=head.ttl,
+        list_shards=head.list_shards,
+    )
+
+
+async def _origin_of_chunk(kernel: Kernel, place: MapPlace, head: Head) -> ChunkOrigin | None:
+    """Return what the next chunk has from the run of the map; None if that run has ended."""
+    with suppress(RunNotFound):
+        parent = await read_row(kernel, place.run)
+        if parent.generation == place.generation and parent.status in OPEN:
+            return origin_of(parent, head.payer)
+    return None
+
+
+def chunk_id(run: RunKey, generation: str, chunk: MapChunk) -> str:
+    """Return the id of the run of a chunk."""
+    part = f"{chunk.number}.{chunk.round}"
+    if chunk.attempt:
+        part = f"{chunk.first}x{chunk.attempt}"
+    name = f"{generation}.{chunk.map}#{part}"
+    digest = hashlib.blake2b(name.encode(), digest_size=10).hexdigest()
+    shown = run.id.encode()[:_ID_PREFIX_BYTES].decode(errors="ignore").rstrip()
+    return f"{shown}.{digest}"
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+async def read_map(kernel: Kernel, run: RunKey, generation: str, map: str) -> MapSpec | None:
+    """Return a map of a run; None if there is none."""
+    item = await kernel.maps.get(map_key(run, generation, map))
+    return None if item is None else map_of_item(item)
+
+
+async def list_maps(kernel: Kernel, run: RunKey, generation: str) -> list[MapSpec]:
+    """Return the maps of a run."""
+    items = kernel.maps.query_all(run.pk, maps_range(generation))
+    return [map_of_item(item) async for item in items]
+
+
+async def read_lane(kernel: Kernel, place: MapPlace, lane: int) -> MapLane | None:
+    """Return a lane of a map; None if it has not begun."""
+    key = map_lane_key(place.run, place.generation, place.spec.map, lane)
+    item = await kernel.maps.get(key)
+    return None if item is None else lane_of_item(item)
+
+
+async def read_lanes(kernel: Kernel, place: MapPlace) -> list[MapLane]:
+    """Return all lanes of a map that have begun."""
+    where = map_lanes_range(place.generation, place.spec.map)
+    return [lane_of_item(item) async for item in kernel.maps.query_all(place.run.pk, where)]
+
+
+# --- starting a chunk -----------------------------------------------------------------------------
+
+
+async def start_chunk(
+    kernel: Kernel,
+    workers: LocalWorkers,
+    place: MapPlace,
+    origin: ChunkOrigin,
+    chunk: MapChunk,
+    *,
+    here: bool = True,
+    indices: list[int] | None = None,
+) -> None:
+    """Start the run of a chunk, unless it exists.
+
+    ``here`` lets a worker of this process run it at once; otherwise it is due for all workers.
+    ``indices`` are the items that it runs; by default those of its range that have no result.
+
+    Raises:
+        OutcomeUnknown, StoreUnavailable: the outcome of a write is unknown.
+    """
+    run = RunKey(place.run.tenant, chunk_id(place.run, place.generation, chunk))
+    if chunk.round and indices is None:
+        known = await read_chunk(kernel, place, chunk.number)
+        wanted = range(chunk.first, chunk.first + chunk.count)
+        indices = [index for index in wanted if index not in known or not known[index].ok]
+    program = ChunkProgram(origin.graph, origin.version)
+    input = chunk_input(place.spec, chunk, indices=indices)
+    now_ms = kernel.clock.now_ms()
+    request = StartRequest(
+        run=run,
+        user=None,
+        user_hash=origin.user,
+        labels=origin.labels,
+        starts_ms=None,
+        expires_in_ms=max(1, origin.expires_ms - now_ms),
+        retention_ms=max(0, origin.ttl * 1000 - origin.expires_ms),
+        parent=origin.run,
+        payer=origin.payer,
+        chunk=chunk,
+    )
+    prepared = await prepare_input(kernel, program, input, None)
+    if not here:
+        started = await start_prepared(kernel, workers, program, prepared, request, owner=None)
+        return
+    with reserve_slot(workers, run, origin.graph, request.pool, unwritten=START_REFUSALS) as slot:
+        started = await start_prepared(
+            kernel, workers, program, prepared, request, owner=slot.owner
+        )
+        if started.loaded is not None:
+            slot.start_run(started.head, started.loaded)
+
+
+# --- the end of a chunk ---------------------------------------------------------------------------
+
+
+async def settle_chunk(
+    kernel: Kernel, workers: LocalWorkers, head: Head, execution: Execution | None
+) -> None:
+    """Settle what follows from the end of a chunk; idempotent.
+
+    Raises:
+        OutcomeUnknown, StoreUnavailable: the outcome of a write is unknown.
+    """
+    assert head.chunk is not None
+    assert head.parent is not None
+    run = RunKey(head.key.tenant, head.parent.id)
+    spec = await read_map(kernel, run, head.parent.generation, head.chunk.map)
+    if spec is None:  # deleted with its run
+        return
+    place = MapPlace(run, head.parent.generation, spec)
+    if head.chunk.lane == NO_LANE:
+        await _settle_retry(kernel, place, head, execution)
+        return
+    lane = await read_lane(kernel, place, head.chunk.lane)
+    while lane is not None and lane.round == head.chunk.round and lane.at == head.chunk.number:
+        execution = await _known_execution(kernel, head, execution)
+        entries, complete = await _final_entries(kernel, place, head, execution, lane)
+        await write_results(
+            kernel, place, head.chunk.number, round_version(head.chunk.round), entries.values()
+        )
+        succeeded = sum(entry.ok for entry in entries.values())
+        ended = lane_after(
+            spec,
+            lane,
+            succeeded=succeeded,
+            failed=len(entries) - succeeded,
+            complete=complete,
+            tokens=head.tokens if execution is None else execution.spent.tokens,
+            nanodollars=head.nanodollars if execution is None else execution.spent.nanodollars,
+        )
+        lane = await _write_lane(kernel, place, ended)
+    if lane is None or lane.round != head.chunk.round or lane.last != head.chunk.number:
+        return  # another process settled it, and the lane has gone on
+    await _continue_lane(kernel, workers, place, head, lane)
+
+
+async def _known_execution(
+    kernel: Kernel, head: Head, execution: Execution | None
+) -> Execution | None:
+    """Return the fold of an ended chunk; None if it cannot be read."""
+    if execution is not None or head.freed or head.status in ("expired", "quarantined"):
+        return execution
+    try:
+        return (await load_journal(kernel, head)).execution
+    except JournalDamaged:
+        return None
+
+
+async def _final_entries(
+    kernel: Kernel, place: MapPlace, head: Head, execution: Execution | None, lane: MapLane
+) -> tuple[dict[int, MappedItem], bool]:
+    """Return the entries of an ended chunk by index, and whether it has one for each item.
+
+    Items without an end failed with the chunk, unless the map was stopped: then they never ran.
+    """
+    chunk = head.chunk
+    assert chunk is not None
+    entries: dict[int, MappedItem] = {}
+    if chunk.round:
+        earlier = await read_chunk(kernel, place, chunk.number)
+        entries = {index: entry for index, entry in earlier.items() if entry.ok}
+    if execution is not None:
+        entries |= {entry.index: entry for entry in chunk_entries(execution)}
+    failed = sum(not entry.ok for entry in entries.values())
+    if not lane.stopped and failed <= place.spec.tolerated:
+        for index in range(chunk.first, chunk.first + chunk.count):
+            if index not in entries:
+                entries[index] = MappedItem(index, None, _lost_failure(head, execution))
+    return entries, len(entries) == chunk.count
+
+
+def _lost_failure(head: Head, execution: Execution | None) -> Failure:
+    """Return why an item of a chunk has no end."""
+    status = head.status if execution is None else execution.ending or head.status
+    failure = head.failure if execution is None else execution.failure
+    reason = f": {failure.type}: {failure.message}" if failure is not None else ""
+    return Failure(_LOST, f"its chunk, run {head.key.id!r}, is {status}{reason}")
+
+
+async def _write_lane(kernel: Kernel, place: MapPlace, ended: MapLane) -> MapLane | None:
+    """Write a lane after the end of a chunk; return the lane as it is then, by whichever write."""
+    if ended.at is None and not ended.stopped:
+        helped = await _take_from_another_lane(kernel, place, ended)
+        if helped is not None:
+            return helped
+    return await _try_lane_write(kernel, place, ended)
+
+
+async def _try_lane_write(kernel: Kernel, place: MapPlace, lane: MapLane) -> MapLane | None:
+    write = lane_write(place.run, place.generation, place.spec.map, lane, token=kernel.ids.new())
+    with suppress(ConditionFailed):
+        await kernel.resolve_write(kernel.maps, write)
+        return lane
+    return await read_lane(kernel, place, lane.lane)
+
+
+async def _take_from_another_lane(
+    kernel: Kernel, place: MapPlace, ended: MapLane
+) -> MapLane | None:
+    """Let a lane without chunks take one of the lane with the most; return it as it is then.
+
+    None if no other lane has a chunk that has not started.
+    """
+    lanes = await read_lanes(kernel, place)
+    others = [lane for lane in lanes if lane.lane != ended.lane and not lane.stopped]
+    # Lanes that end together look at different lanes first.
+    others.sort(key=lambda lane: (-lane.left, (lane.lane - ended.lane) % place.spec.lanes))
+    if not others or not others[0].left or others[0].round != ended.round:
+        return None
+    giver, number = lane_with_given_away(place.spec, others[0])
+    taker = lane_with_taken(ended, number)
+    token, map = kernel.ids.new(), place.spec.map
+    writes = [
+        lane_write(place.run, place.generation, map, lane, token=f"{token}.{n}")
+        for n, lane in enumerate((taker, giver))
+    ]
+    try:
+        await kernel.resolve_transaction(kernel.maps, writes)
+        return taker
+    except TransactionCancelled:
+        return await read_lane(kernel, place, ended.lane)
+
+
+async def _continue_lane(
+    kernel: Kernel, workers: LocalWorkers, place: MapPlace, head: Head, lane: MapLane
+) -> None:
+    """Do what follows from the item of a lane after the end of a chunk."""
+    # Another process may have died after it stopped this lane, and before it stopped the others.
+    if lane.stopped == "failed" or await _has_crossed(kernel, place, lane):
+        await _stop_map(kernel, workers, place, head, why="failed")
+        await deliver_map_end(kernel, workers, place)
+    elif lane.at is None:
+        await deliver_map_end(kernel, workers, place)
+    elif not lane.stopped and lane.round == place.spec.round:
+        origin = await _origin_of_chunk(kernel, place, head)
+        if origin is not None:
+            chunk = place.spec.chunk_of(lane.at, lane.lane, lane.round)
+            await start_chunk(kernel, workers, place, origin, chunk)
+
+
+async def _has_crossed(kernel: Kernel, place: MapPlace, lane: MapLane) -> bool:
+    """Return whether more items failed than the map tolerates, if the last chunk had failures."""
+    if lane.last not in lane.bad or lane.stopped:
+        return False
+    failed = sum(each.failed for each in await read_lanes(kernel, place))
+    return failed > place.spec.tolerated
+
+
+async def deliver_map_end(kernel: Kernel, workers: LocalWorkers, place: MapPlace) -> bool:
+    """Tell the run that a map of it has ended, if it has; return whether it has.
+
+    The lanes are read after the item of the last one was written.
+    """
+    spec = place.spec
+    lanes = await read_lanes(kernel, place)
+    has_failed = any(lane.stopped == "failed" for lane in lanes)
+    if any(lane.round != spec.round for lane in lanes) or len(lanes) < spec.lanes:
+        return False
+    if not has_failed and any(lane.at is not None or lane.left for lane in lanes):
+        return False
+    failed = sum(lane.failed for lane in lanes)
+    payload: dict[str, Any] = {
+        "status": "failed" if has_failed or failed > spec.tolerated else "finished",
+        "succeeded": sum(lane.succeeded for lane in lanes),
+        "failed": failed,
+        "total": spec.total,
+        "tolerated": spec.tolerated,
+        "chunk": spec.chunk,
+    }
+    with suppress(RunEnded, RunNotFound):  # there is no run to tell
+        await send_signal(
+            kernel,
+            workers,
+            place.run,
+            name=MapWait(spec.map).signal,
+            id=f"end.{spec.round}",
+            payload=payload,
+            ends_child=True,
+            generation=place.generation,
+        )
+    return True
+
+
+# --- the end of a map -----------------------------------------------------------------------------
+
+
+async def _stop_map(
+    kernel: Kernel, workers: LocalWorkers, place: MapPlace, origin: Head, *, why: str
+) -> None:
+    """Stop all lanes of a map, and cancel the chunks that run, also those not written yet."""
+    lanes = {lane.lane: lane for lane in await read_lanes(kernel, place)}
+    for number in range(place.spec.lanes):
+        lane = lanes.get(number)
+        if lane is None or lane.at is not None or lane.left:
+            lane = await _stop_lane(kernel, place, number, why)
+        if lane is not None and lane.at is not None and lane.round == place.spec.round:
+            chunk = place.spec.chunk_of(lane.at, lane.lane, lane.round)
+            await _cancel_chunk(kernel, workers, place, origin, chunk)
+
+
+async def _stop_lane(kernel: Kernel, place: MapPlace, number: int, why: str) -> MapLane | None:
+    """Stop a lane, so that no chunk of it starts any more; return it as it is then."""
+    while True:
+        lane = await read_lane(kernel, place, number)
+        if lane is None:
+            # A stalled owner of the run may be about to begin it.
+            stopped = msgspec.structs.replace(new_lane(place.spec, number), stopped=why)
+            create = create_lane_write(
+                place.run, place.generation, place.spec, stopped, token=kernel.ids.new()
+            )
+            with suppress(ConditionFailed):
+                await kernel.resolve_write(kernel.maps, create)
+                return stopped
+            continue
+        if lane.stopped or lane.round != place.spec.round:
+            return lane
+        stopped = msgspec.structs.replace(lane, step=lane.step + 1, stopped=why)
+        write = lane_write(
+            place.run, place.generation, place.spec.map, stopped, token=kernel.ids.new()
+        )
+        with suppress(ConditionFailed):
+            await kernel.resolve_write(kernel.maps, write)
+            return stopped
+
+
+async def _cancel_chunk(
+    kernel: Kernel, workers: LocalWorkers, place: MapPlace, origin: Head, chunk: MapChunk
+) -> None:
+    key = RunKey(place.run.tenant, chunk_id(place.run, place.generation, chunk))
+    while True:
+        with suppress(RunEnded):
+            try:
+                await read_row(kernel, key)
+                row = await cancel_run(kernel, key, reason=_CANCELLED, workers=workers)
+                workers.interrupt(key)
+                if row.status not in ENDED and row.owner is None and row.index_key is not None:
+                    workers.offer(row.index_key)
+                return
+            except RunNotFound:
+                placeholder = _cancelled_chunk(kernel, place, origin, key, chunk)
+                write = run_writes.create_write(
+                    placeholder, now_ms=kernel.clock.now_ms(), token=kernel.ids.new()
+                )
+                try:
+                    await kernel.resolve_write(kernel.heads, write)
+                except ConditionFailed:
+                    continue  # the chunk was written meanwhile
+        return
+
+
+def _cancelled_chunk(
+    kernel: Kernel, place: MapPlace, origin: Head, key: RunKey, chunk: MapChunk
+) -> Head:
+    now = kernel.clock.now_ms()
+    return Head(
+        key=key,
+        graph=origin.graph,
+        version=origin.version,
+        list_shards=origin.list_shards,
+        status="cancelled",
+        generation=kernel.ids.new(),
+        epoch=1,
+        owner=None,
+        input=None,
+        created_ms=now,
+        updated_ms=now,
+        starts_ms=now,
+        expires_ms=origin.expires_ms,
+        ttl=origin.ttl,
+        kept=origin.kept,
+        parent=RunRef(place.run.id, place.generation),
+        chunk=chunk,
+        user=origin.user,
+        freed=True,
+    )
+
+
+async def stop_maps(kernel: Kernel, workers: LocalWorkers, head: Head) -> None:
+    """Stop all maps of a run that has ended, and cancel their chunks."""
+    for spec in await list_maps(kernel, head.key, head.generation):
+        place = MapPlace(head.key, head.generation, spec)
+        await _stop_map(kernel, workers, place, head, why="ended")
+
+
+# --- one item again -------------------------------------------------------------------------------
+
+
+async def _settle_retry(
+    kernel: Kernel, place: MapPlace, head: Head, execution: Execution | None
+) -> None:
+    """Store the result of an item that was retried alone, and note that it ended."""
+    chunk = head.chunk
+    assert chunk is not None
+    execution = await _known_execution(kernel, head, execution)
+    entries = [] if execution is None else list(chunk_entries(execution))
+    if not entries:
+        entries = [MappedItem(chunk.first, None, _lost_failure(head, execution))]
+    version = retry_version(chunk.first, chunk.attempt)
+    await write_results(kernel, place, chunk.number, version, entries)
+    ended = MapRetry(
+        index=chunk.first,
+        attempt=chunk.attempt,
+        run=head.key.id,
+        status="finished" if entries[0].ok else "failed",
+    )
+    write = retry_result_write(
+        place.run, place.generation, place.spec.map, ended, token=kernel.ids.new()
+    )
+    with suppress(ConditionFailed):  # a later retry has begun
+        await kernel.resolve_write(kernel.maps, write)
