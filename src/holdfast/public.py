@@ -17,7 +17,7 @@ from holdfast.engine.execution.blocking_context import BlockingChild, BlockingCo
 from holdfast.engine.execution.child import Child
 from holdfast.engine.execution.conditions import ChildCondition
 from holdfast.engine.execution.context import Context
-from holdfast.engine.execution.mapped_results import MapResults
+from holdfast.engine.execution.mapped_results import BlockingMapResults, MapResults
 from holdfast.engine.history.run_stream import RunStream
 from holdfast.engine.kernel.telemetry import RunSpan, SpanKind, SpanValue, Telemetry
 from holdfast.engine.worker.health import WorkerHealth
@@ -156,6 +156,7 @@ __all__ = [
     "BlockingCaller",
     "BlockingChild",
     "BlockingContext",
+    "BlockingMapResults",
     "BranchFailed",
     "Budget",
     "BudgetLimits",

@@ -12,6 +12,7 @@ from holdfast.model.wait import (
     BackoffWait,
     BudgetWait,
     ChildWait,
+    MapWait,
     QuotaWait,
     ResolutionWait,
     ResourceWait,
@@ -36,6 +37,7 @@ TOLD = {
     ReviewWait("5f0c1e7a9b3d2468"): ("review", "a reviewer to decide: this"),
     SignalWait("go"): ("signal", "the signal go"),
     ChildWait("doc-7"): ("signal", "the end of run doc-7"),
+    MapWait("0.1"): ("signal", "the end of map 0.1"),
     UnknownWait("%tide.x"): ("timer", "%tide.x, which only a newer release knows"),
     TimerWait(): ("timer", "a time"),
 }
@@ -84,7 +86,7 @@ def test_the_next_attempt_of_a_node_has_no_subject() -> None:
 def test_of_several_reasons_the_first_in_the_order_of_kinds_counts(number: int) -> None:
     order = [ResolutionWait("c"), ResourceWait("model.m")]
     order += [BudgetWait("c"), QuotaWait("c"), BackoffWait("c"), ReviewWait("5f0c")]
-    order += [SignalWait("go"), ChildWait("r"), UnknownWait("%tide.x"), TimerWait()]
+    order += [SignalWait("go"), ChildWait("r"), MapWait("0.1"), UnknownWait("%tide.x"), TimerWait()]
     mixed = [of(kind) for kind in reversed(order[number:])]
     assert pause_reason(mixed) == order[number].reason
     assert pause_reason([]) == "timer"

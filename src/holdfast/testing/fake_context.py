@@ -21,16 +21,18 @@ from holdfast.engine.execution.outer_timeouts import outer_timeout
 from holdfast.engine.execution.reviews import ReviewRequest
 from holdfast.errors import InvalidRequest, NotPausable
 from holdfast.graph.mismatch import Mismatch
-from holdfast.graph.node import Node, function_identity
+from holdfast.graph.node import Node, function_identity, is_sync_function
 from holdfast.graph.tool import Tool, contract_of
 from holdfast.model.durations import Duration, days, milliseconds_of
 from holdfast.model.invocation import Model
+from holdfast.model.map import MappedItem
 from holdfast.model.moments import Moment, moment_ms
 from holdfast.model.program import Program
 from holdfast.model.review import ReviewDecision
 from holdfast.model.signals import SignalName
 from holdfast.model.type_parameters import ResultT
 from holdfast.testing.answers import RealCalls, give_answer
+from holdfast.testing.fake_maps import FakeMaps
 from holdfast.testing.fake_visit import (
     AskedWait,
     FakeCallHost,
@@ -92,6 +94,7 @@ class FakeContext(Context):
         models: Mapping[str, Any] | None = None,
         children: Mapping[Program | str, Any] | None = None,
         reviews: Sequence[ReviewAnswer] = (),
+        maps: Mapping[str, Sequence[Any]] | None = None,
         now: Moment = _START,
         run_id: str = "test-run",
         tenant: str = "default",
@@ -107,7 +110,8 @@ class FakeContext(Context):
         ``models`` has a `Model`, an answer or a list of answers for each name; see `ScriptedModel`.
         ``children`` has a result for each program or its name, or for the id of a child.
         ``reviews`` has the decisions of reviewers, in the order of the questions: ``[approved(),
-        rejected("old")]``.
+        rejected("old")]``. ``maps`` has the results of maps of earlier nodes, by the id of the map;
+        the items of a map that the node begins run here, one after the other.
 
         Raises:
             InvalidRequest: ``now`` is not a point in time, a key of ``calls`` is no function, or no
@@ -140,6 +144,10 @@ class FakeContext(Context):
             sleeps=[],
             started=[],
         )
+        self._map_results = {
+            map: [MappedItem(index, result) for index, result in enumerate(results)]
+            for map, results in (maps or {}).items()
+        }
         expires_ms = now_ms + _EXPIRES_MS
         self._facts = _RunFacts(run_id, tenant, dict(labels or {}), attempt, expires_ms)
         self.calls: list[MadeCall] = []
@@ -213,6 +221,16 @@ class FakeContext(Context):
                 f"form: {mismatch}"
             ) from None
 
+    async def call_item(
+        self, function: Callable[..., Any], value: Any, *, with_context: bool
+    ) -> Any:
+        """Call an item function: a plain one in a thread, as in a run."""
+        if not is_sync_function(function):
+            return await (function(value, self) if with_context else function(value))
+        arguments = (value, BlockingContext(self, self._visit)) if with_context else (value,)
+        threads = self._visit.external.threads
+        return await asyncio.get_running_loop().run_in_executor(threads, function, *arguments)
+
     # --- for Graph.run_node -----------------------------------------------------------------------
 
     def enter_node(self, program: Program, node: Node, state: Mapping[str, Any]) -> object:
@@ -244,6 +262,7 @@ class FakeContext(Context):
         self._requests = visit.requests
         self._waits = waits
         self._children = self._fake_children = FakeChildren(visit, waits)
+        self._maps = FakeMaps(visit, waits, self, self._map_results)
         host: Any = FakeCallHost(visit, waits)
         self._call_host = host
         self._calls = Calls(host)

@@ -20,7 +20,7 @@ from holdfast.engine.effects.charges import CallPrice
 from holdfast.engine.effects.model_usage import ModelUsageCounter
 from holdfast.engine.effects.token_estimates import TokenEstimates
 from holdfast.engine.execution.node_threads import NodeThreads
-from holdfast.engine.execution.visit import Visit
+from holdfast.engine.execution.visit import ItemFacts, Visit
 from holdfast.engine.execution.visit_children import VisitChildren
 from holdfast.engine.execution.visit_waits import GroupRequest, VisitWaits
 from holdfast.engine.journal.endings import RunOutcome
@@ -143,6 +143,7 @@ class FakeVisit:
             Visit.check_outer_timeout(cast(Visit, self))
 
     timeout = None
+    item: ItemFacts | None = None
 
     async def record(self, *events: Event, durable: bool) -> None:
         self.execution = folded(self.execution, events)

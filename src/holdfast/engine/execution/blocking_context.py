@@ -15,6 +15,8 @@ from holdfast.engine.effects.model_signatures import typed_blocking_ask
 from holdfast.engine.execution.child import Child
 from holdfast.engine.execution.conditions import ChildCondition, takes_max_wait
 from holdfast.engine.execution.context import Context
+from holdfast.engine.execution.map_signatures import typed_blocking_map
+from holdfast.engine.execution.mapped_results import BlockingMapResults
 from holdfast.engine.execution.review_signatures import typed_blocking_review
 from holdfast.engine.execution.visit import Visit, VisitClosed
 from holdfast.model.arguments import Recording
@@ -23,6 +25,7 @@ from holdfast.model.conditions import Timer, WaitAnswer
 from holdfast.model.durations import Duration
 from holdfast.model.event import BranchFailed
 from holdfast.model.invocation import Answer
+from holdfast.model.map import Mapped
 from holdfast.model.node_progress import validated_progress
 from holdfast.model.policy import Retry
 from holdfast.model.program import Program, ResultT
@@ -203,6 +206,15 @@ class BlockingContext:
     ) -> R:
         """Do as `Context.run` does."""
         return self.start(graph, input, id=id, labels=labels, pool=pool, budget=budget).result()
+
+    @typed_blocking_map
+    def map(self, item: Any, count_or_items: Any, **options: Any) -> Mapped:
+        """Do as `Context.map` does."""
+        return self._run_blocking(self._context.map(item, count_or_items, **options))
+
+    def mapped(self, cursor: Mapped | Mapping[str, Any]) -> BlockingMapResults:
+        """Do as `Context.mapped` does: ``for entry in …``."""
+        return BlockingMapResults(self._context.mapped(cursor), self._run_blocking)
 
     def child(self, id: str, graph: Program[Any, ResultT] | None = None) -> BlockingChild[ResultT]:
         """Do as `Context.child` does."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -19,7 +19,7 @@ from holdfast.model.program import Program
 from holdfast.records.codec import unpack_value
 from holdfast.records.keys import RunKey
 
-__all__ = ["ChunkInputs", "child_input", "item_function", "load_inputs"]
+__all__ = ["ChunkInputs", "child_input", "item_function", "items_of_program", "load_inputs"]
 
 
 class ChunkInputs(msgspec.Struct, frozen=True):
@@ -73,8 +73,13 @@ async def _load_inputs(visit: Visit) -> ChunkInputs:
         values = await claimed.claim.retry_store_errors(
             lambda: load_values(kernel, place, chunk.number)
         )
-    given = unpack_value(spec.given) if spec.given else {}
+    given: Any = unpack_value(spec.given) if spec.given else {}
     return ChunkInputs(spec, chunk.number * spec.chunk, given, values)
+
+
+def items_of_program(program: Program | None) -> Mapping[str, ItemFunction[Any]]:
+    """Return the item functions of a program, by name; only graphs have some."""
+    return program.items if isinstance(program, FunctionProgram) else {}
 
 
 def item_function(program: Program | None, name: str) -> ItemFunction[Any]:
@@ -83,7 +88,7 @@ def item_function(program: Program | None, name: str) -> ItemFunction[Any]:
     Raises:
         UnknownItem: this version of the graph does not have it.
     """
-    items = program.items if isinstance(program, FunctionProgram) else {}
+    items = items_of_program(program)
     if name not in items:
         raise UnknownItem(
             f"the map calls item {name!r:.80}, which this version of the graph does not have; its "

@@ -30,6 +30,7 @@ from holdfast.engine.execution.child import Child
 from holdfast.engine.execution.conditions import ChildCondition, packed_about, takes_max_wait
 from holdfast.engine.execution.group_waits import wait_for_first
 from holdfast.engine.execution.live_reports import VisitProgress
+from holdfast.engine.execution.map_signatures import typed_map
 from holdfast.engine.execution.mapped_results import MapResults
 from holdfast.engine.execution.review_signatures import typed_review
 from holdfast.engine.execution.reviews import ReviewRequest, review_request, reviewed
@@ -463,6 +464,7 @@ class Context(VisitFacts):
 
     # --- maps -------------------------------------------------------------------------------------
 
+    @typed_map
     @tracked
     async def map(
         self,

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
 
 from holdfast.engine.effects.begun_requests import BegunRequests
 from holdfast.engine.effects.call_ids import CallIds
@@ -36,7 +38,7 @@ WAITS_MAX = 1_000
 """How many things a node may wait for at once."""
 
 
-class ItemFacts(NamedTuple):
+class ItemFacts(msgspec.Struct, frozen=True):
     """What an item of a map knows of it."""
 
     index: int

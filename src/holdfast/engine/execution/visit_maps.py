@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
+from holdfast.engine.execution.chunk_items import items_of_program
 from holdfast.engine.execution.mapped_results import MapResults
 from holdfast.engine.execution.visit import Visit
 from holdfast.engine.execution.visit_waits import VisitWaits
@@ -19,7 +20,6 @@ from holdfast.engine.runs.map_results import MapPlace
 from holdfast.engine.runs.map_starting import MapRequest
 from holdfast.engine.runs.rows import read_row
 from holdfast.errors import InvalidRequest, InvalidResult, MapFailed, PayloadTooLarge, RunNotFound
-from holdfast.graph.function_program import FunctionProgram
 from holdfast.graph.items import find_item
 from holdfast.graph.mismatch import Mismatch, TooLarge
 from holdfast.graph.values import durable
@@ -37,7 +37,7 @@ from holdfast.model.wait import MapWait, Wait
 from holdfast.records.codec import compress, encode
 from holdfast.records.keys import RunKey
 
-__all__ = ["VisitMaps", "tolerated_items"]
+__all__ = ["VisitMaps", "checked_cursor", "map_failed", "tolerated_items"]
 
 
 class VisitMaps:
@@ -60,11 +60,48 @@ class VisitMaps:
         given: Mapping[str, Any] | None,
     ) -> Mapped:
         """Begin a map, unless it has begun, and return its results; pause the run until it ends."""
+        request = self.request(
+            item,
+            count_or_items,
+            chunk=chunk,
+            concurrency=concurrency,
+            tolerate=tolerate,
+            given=given,
+        )
+        answer = await self._end_of(request)
+        report: dict[str, Any] = answer.payload if isinstance(answer, SignalTaken) else {}
+        run = self._visit.claimed.head.key.id
+        if report["status"] != "finished":
+            raise map_failed(run, request.map, request.item, report)
+        return Mapped(
+            run=run,
+            map=request.map,
+            total=report["total"],
+            succeeded=report["succeeded"],
+            failed=report["failed"],
+            chunk=report["chunk"],
+        )
+
+    def request(
+        self,
+        item: Any,
+        count_or_items: Any,
+        *,
+        chunk: int,
+        concurrency: int,
+        tolerate: float,
+        given: Mapping[str, Any] | None,
+    ) -> MapRequest:
+        """Return the checked request for a map.
+
+        Raises:
+            InvalidRequest, PayloadTooLarge: as `Context.map` does.
+        """
         visit = self._visit
         visit.check_open()
         name, is_graph = self._item_name(item)
         values, total = _items(count_or_items)
-        request = MapRequest(
+        return MapRequest(
             map=self._next_id(),
             item=name,
             is_graph=is_graph,
@@ -78,22 +115,10 @@ class VisitMaps:
             branch=visit.branch,
             visit=visit.visit,
         )
-        answer = await self._end_of(request)
-        report: dict[str, Any] = answer.payload if isinstance(answer, SignalTaken) else {}
-        if report["status"] != "finished":
-            raise _map_failed(visit, request, report)
-        return Mapped(
-            run=visit.claimed.head.key.id,
-            map=request.map,
-            total=report["total"],
-            succeeded=report["succeeded"],
-            failed=report["failed"],
-            chunk=report["chunk"],
-        )
 
     def results(self, cursor: Any) -> MapResults:
         """Return the results of a map that has ended."""
-        mapped = _checked_cursor(cursor)
+        mapped = checked_cursor(cursor)
         return MapResults(lambda: self._read(mapped))
 
     # --- the end ----------------------------------------------------------------------------------
@@ -183,7 +208,7 @@ class VisitMaps:
         if isinstance(item, Program):
             return cast("Program[Any, Any]", item).check().name, True
         program = self._visit.external.program
-        items = program.items if isinstance(program, FunctionProgram) else {}
+        items = items_of_program(program)
         name = item if isinstance(item, str) and item in items else find_item(items, item)
         if name is None:
             raise InvalidRequest(
@@ -268,7 +293,12 @@ def _packed_given(given: Any) -> bytes:
     return compress(plain)
 
 
-def _checked_cursor(cursor: Any) -> Mapped:
+def checked_cursor(cursor: Any) -> Mapped:
+    """Return a cursor that `Context.map` returned, perhaps in its stored form.
+
+    Raises:
+        InvalidRequest: it is something else.
+    """
     try:
         return cursor if isinstance(cursor, Mapped) else msgspec.convert(cursor, Mapped)
     except msgspec.ValidationError as error:
@@ -278,13 +308,13 @@ def _checked_cursor(cursor: Any) -> Mapped:
         ) from None
 
 
-def _map_failed(visit: Visit, request: MapRequest, report: Mapping[str, Any]) -> MapFailed:
-    run = visit.claimed.head.key.id
+def map_failed(run: str, map: str, item: str, report: Mapping[str, Any]) -> MapFailed:
+    """Return the error for a map of which more items failed than it tolerates."""
     return MapFailed(
-        f"at least {report['failed']:,} of {report['total']:,} items of map {request.map!r} "
-        f"({request.item}) failed, and {report['tolerated']:,} may; the others were cancelled. "
-        f"`holdfast run map {run} {request.map} --failed` shows them",
-        map=request.map,
+        f"at least {report['failed']:,} of {report['total']:,} items of map {map!r} ({item}) "
+        f"failed, and {report['tolerated']:,} may; the others were cancelled. "
+        f"`holdfast run map {run} {map} --failed` shows them",
+        map=map,
         failed=report["failed"],
         total=report["total"],
         tolerated=report["tolerated"],

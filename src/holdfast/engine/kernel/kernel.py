@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.clock import Clock, Ids
+from holdfast.engine.kernel.chunk_shares import ChunkShares
 from holdfast.engine.kernel.compaction import SNAPSHOT_FLOOR_BYTES
 from holdfast.engine.kernel.deliveries import DeliveryLimiter
 from holdfast.engine.kernel.known_graphs import KnownGraphs
@@ -121,6 +122,7 @@ class Kernel:
         self.reviews = store.records("review")
         self.due_notices = store.records("notice")
         self.notice_nudges = NoticeNudges()
+        self.chunk_shares = ChunkShares()
         self.public_url: str | None = None
         self._user_key = user_key
         self._settings: Settings | None = None

@@ -221,8 +221,9 @@ class ChunkProgram(Program[Any, Any]):
         )
 
     def _policy(self, item: str) -> ItemPolicy:
-        policies = {} if self.inner is None else self.inner.item_policies
-        return policies.get(item, _DEFAULT_POLICY)
+        if self.inner is None:
+            return _DEFAULT_POLICY
+        return self.inner.item_policies.get(item, _DEFAULT_POLICY)
 
     def _is_due(self, now_ms: int) -> bool:
         """Return whether results have stayed in memory for long: then they are written now."""

@@ -66,6 +66,7 @@ from holdfast.model.map import (
 from holdfast.model.wait import MapWait
 from holdfast.records import run_writes
 from holdfast.records.head import ENDED, OPEN, Head, RunRef
+from holdfast.records.index_keys import WORKERS, due_after
 from holdfast.records.keys import RunKey, map_key, map_lane_key, map_lanes_range, maps_range
 from holdfast.records.map import (
     MapRetry,
@@ -80,6 +81,7 @@ __all__ = [
     "ChunkOrigin",
     "chunk_id",
     "deliver_map_end",
+    "lanes_here",
     "list_maps",
     "origin_of",
     "read_lane",
@@ -91,6 +93,7 @@ __all__ = [
 ]
 
 _ID_PREFIX_BYTES = 60
+_WORKERS_MAX = 100
 _CANCELLED = "its map has ended"
 _LOST = "ChunkLost"
 
@@ -370,7 +373,23 @@ async def _continue_lane(
         origin = await _origin_of_chunk(kernel, place, head)
         if origin is not None:
             chunk = place.spec.chunk_of(lane.at, lane.lane, lane.round)
-            await start_chunk(kernel, workers, place, origin, chunk)
+            kept = await lanes_here(kernel, place.spec)
+            kernel.chunk_shares.discard(place.generation, place.spec.map, head.key)
+            here = kernel.chunk_shares.running(place.generation, place.spec.map) < kept
+            await start_chunk(kernel, workers, place, origin, chunk, here=here)
+
+
+async def lanes_here(kernel: Kernel, spec: MapSpec) -> int:
+    """Return how many lanes of a map the workers of this process keep."""
+
+    async def count_workers() -> int:
+        live = due_after(kernel.clock.now_ms())
+        page = await kernel.due.query(WORKERS, live, index="GSI1", limit=_WORKERS_MAX)
+        return len(page.items)
+
+    return await kernel.chunk_shares.share(
+        spec.lanes, now=kernel.clock.monotonic(), count_workers=count_workers
+    )
 
 
 async def _has_crossed(kernel: Kernel, place: MapPlace, lane: MapLane) -> bool:

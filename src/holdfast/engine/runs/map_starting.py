@@ -20,6 +20,7 @@ from holdfast.engine.kernel.kernel import ClaimLost, Kernel
 from holdfast.engine.runs.local_workers import LocalWorkers
 from holdfast.engine.runs.map_lanes import (
     ChunkOrigin,
+    lanes_here,
     origin_of,
     read_lane,
     read_map,
@@ -86,9 +87,13 @@ async def start_map(
         await _check_claim(kernel, head)
         place = MapPlace(head.key, head.generation, spec)
         origin = origin_of(head, payer)
+        kept = await lanes_here(kernel, spec) if spec.lanes > 1 else 1
         for some in _batches(range(spec.lanes)):
             await asyncio.gather(
-                *(_begin_lane(kernel, workers, place, origin, lane) for lane in some)
+                *(
+                    _begin_lane(kernel, workers, place, origin, lane, here=lane < kept)
+                    for lane in some
+                )
             )
         return spec
     except OutcomeUnknown as error:
@@ -169,7 +174,13 @@ async def _check_claim(kernel: Kernel, parent: Head) -> None:
 
 
 async def _begin_lane(
-    kernel: Kernel, workers: LocalWorkers, place: MapPlace, origin: ChunkOrigin, number: int
+    kernel: Kernel,
+    workers: LocalWorkers,
+    place: MapPlace,
+    origin: ChunkOrigin,
+    number: int,
+    *,
+    here: bool,
 ) -> None:
     """Write a lane, unless it has begun in this round, and start the chunk at which it is."""
     spec = place.spec
@@ -178,7 +189,7 @@ async def _begin_lane(
         raise PositionTaken(f"run {place.run.id!r} has ended")
     if lane.at is not None and not lane.stopped:
         chunk = spec.chunk_of(lane.at, number, spec.round)
-        await start_chunk(kernel, workers, place, origin, chunk)
+        await start_chunk(kernel, workers, place, origin, chunk, here=here)
 
 
 async def _begun_lane(kernel: Kernel, place: MapPlace, number: int) -> MapLane:

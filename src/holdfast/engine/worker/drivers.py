@@ -120,6 +120,8 @@ class Drivers:
             )
         driver = Driver(ClaimedRun(self._kernel, self._owner, head, loaded), program)
         task = asyncio.create_task(driver.drive(), name=f"holdfast run {head.key.id}")
+        if head.chunk is not None and head.parent is not None:
+            self._kernel.chunk_shares.add(head.parent.generation, head.chunk.map, head.key)
         if head.key not in self._drivers:
             self._slots.take(head.key.tenant)
         self._drivers[head.key], self._tasks[head.key] = driver, task
@@ -127,6 +129,9 @@ class Drivers:
 
     def _on_done(self, run: RunKey, driver: Driver, task: asyncio.Task[None]) -> None:
         """Take the slot of a driver back, and start the run's next claim if there is one."""
+        head = driver.claimed.head
+        if head.chunk is not None and head.parent is not None:
+            self._kernel.chunk_shares.discard(head.parent.generation, head.chunk.map, run)
         if self._drivers.get(run) is driver:
             del self._drivers[run], self._tasks[run]
             self._slots.release(run.tenant)
