@@ -434,7 +434,7 @@ class Mapper:
         for run in self.plans:
             allowed = {"finished"}
             allowed |= {"cancelled"} if run in self.stopped else set()
-            allowed |= {"expired"} if run in self.expires else set()
+            allowed |= {"expired", "failed"} if run in self.expires else set()
             if statuses.get(run) not in allowed:
                 raise Broken(f"P6: {run} is {statuses.get(run)}, and should be {sorted(allowed)}")
         if left := [run for run, status in statuses.items() if status not in ENDED]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -19,7 +19,14 @@ from holdfast.engine.runs.map_reading import read_items
 from holdfast.engine.runs.map_results import MapPlace
 from holdfast.engine.runs.map_starting import MapRequest
 from holdfast.engine.runs.rows import read_row
-from holdfast.errors import InvalidRequest, InvalidResult, MapFailed, PayloadTooLarge, RunNotFound
+from holdfast.errors import (
+    InvalidRequest,
+    InvalidResult,
+    MapFailed,
+    PayloadTooLarge,
+    RunNotFound,
+    StoreError,
+)
 from holdfast.graph.items import find_item
 from holdfast.graph.mismatch import Mismatch, TooLarge
 from holdfast.graph.values import durable
@@ -190,10 +197,30 @@ class VisitMaps:
             raise RunNotFound(f"run {mapped.run!r} has no map {mapped.map!r}, or not any more")
         program = visit.external.program
         typed = program.typed_item if run == head.key and not spec.is_graph else None
-        async for entry in read_items(kernel, MapPlace(run, generation, spec)):
+        async for entry in self._items(MapPlace(run, generation, spec)):
             visit.check_open()
             if typed is not None and entry.ok:
                 entry = msgspec.structs.replace(entry, result=typed(spec.item, entry.result))
+            yield entry
+
+    async def _items(self, place: MapPlace) -> AsyncIterator[MappedItem]:
+        """Yield the items of a map; what the store fails to return is read again."""
+        claimed = self._visit.claimed
+        after, source = -1, read_items(claimed.kernel, place)
+
+        def read_on() -> Awaitable[MappedItem | None]:
+            nonlocal source
+            source = read_items(claimed.kernel, place, after=after)  # one that failed has ended
+            return anext(source, None)
+
+        while True:
+            try:
+                entry = await anext(source, None)
+            except StoreError:
+                entry = await claimed.claim.retry_store_errors(read_on)
+            if entry is None:
+                return
+            after = entry.index
             yield entry
 
     # --- arguments --------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ from holdfast.engine.runs.starting import (
 from holdfast.errors import (
     ConditionFailed,
     JournalDamaged,
+    RunClosing,
     RunEnded,
     RunNotFound,
     TransactionCancelled,
@@ -421,7 +422,8 @@ async def deliver_map_end(kernel: Kernel, workers: LocalWorkers, place: MapPlace
         "tolerated": spec.tolerated,
         "chunk": spec.chunk,
     }
-    with suppress(RunEnded, RunNotFound):  # there is no run to tell
+    # There is no run to tell, or it has expired and takes nothing any more.
+    with suppress(RunEnded, RunNotFound, RunClosing):
         await send_signal(
             kernel,
             workers,
