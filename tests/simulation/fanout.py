@@ -426,7 +426,8 @@ class Fanout:
         if row is None or row.epoch != head.epoch or row.status in ENDED:
             return None  # its owner has lost the run, and will learn that
         found = self.of_chunk(head)
-        if index in found.settled:
+        # Who retries an item alone, and then the run, has asked for it twice.
+        if index in found.settled - found.retried:
             return Broken(f"P3: item {index} of {found.name} runs again in {head.key.id}")
         return None
 

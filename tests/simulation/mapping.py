@@ -19,6 +19,7 @@ from typing import Any, TypedDict
 
 from holdfast import Context, Graph, Holdfast
 from holdfast.errors import (
+    BlobNotFound,
     ExpiryNotLater,
     HoldfastError,
     MapFailed,
@@ -378,7 +379,7 @@ class Mapper:
         while not self.leaving.is_set():
             await process.clock.sleep(3.0 + 4 * process.ids.random())
             for run in self.plans:
-                with suppress(StoreError, RunNotFound):
+                with suppress(StoreError, RunNotFound, BlobNotFound):  # it may expire meanwhile
                     await self._look_after(process, hf, run)
 
     async def _look_after(self, process: Process, hf: Holdfast, run: str) -> None:
