@@ -79,6 +79,13 @@ TWINS = (
         "no such run.",
     ),
     Twin(
+        name="MapHandle",
+        file="maps.py",
+        inner="_map",
+        details="To make a handle reads nothing: an operation raises `RunNotFound` where there is "
+        "no such map.",
+    ),
+    Twin(
         name="Fleet",
         file="fleet.py",
         inner="_fleet",
@@ -137,6 +144,7 @@ def counts(self) -> Counter[str]:
             ("RemoteBulkJobs", "bulk_jobs.py"),
             ("RemoteFleet", "fleet.py"),
             ("RemoteKeys", "keys.py"),
+            ("RemoteMap", "map.py"),
             ("RemoteQuotaLevels", "quotas.py"),
             ("RemoteReviews", "reviews.py"),
             ("RemoteWebhooks", "webhooks.py"),

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.engine.history.run_stream import RunStream
 from holdfast.engine.kernel.kernel import Kernel
+from holdfast.engine.runs.argument_checks import validated_limit
 from holdfast.engine.runs.local_workers import LocalWorkers
 from holdfast.engine.runs.map_reading import (
     find_place,
@@ -18,7 +19,7 @@ from holdfast.engine.runs.map_reading import (
 )
 from holdfast.engine.runs.map_retrying import retry_item
 from holdfast.errors import InvalidQuery
-from holdfast.model.map import MappedItem, MapProgress
+from holdfast.model.map import ITEMS_MAX, MappedItem, MappedItemPage, MapProgress
 from holdfast.records.keys import RunKey
 
 __all__ = ["MapHandle"]
@@ -81,6 +82,21 @@ class MapHandle:
         _check_page(after, limit)
         return RunStream(self._read(after, limit, failed=True))
 
+    async def page(
+        self, *, limit: int = 100, cursor: str | None = None, failed: bool = False
+    ) -> MappedItemPage:
+        """Return a page of the items that have ended, or with ``failed`` of those that failed.
+
+        Raises:
+            RunNotFound: there is no such run, or no such map of it.
+            InvalidQuery: ``limit`` is not a number from 1 to 1,000, or ``cursor`` is not one of
+                such a page.
+        """
+        limit, after = validated_limit(limit), _index_of_cursor(cursor)
+        read = self.failed if failed else self.items
+        items = [entry async for entry in read(after=after, limit=limit)]
+        return MappedItemPage(items, str(items[-1].index) if len(items) == limit else None)
+
     async def retry(self, index: int) -> str:
         """Run one failed item again, also after the run of the map has ended; return the new run.
 
@@ -119,3 +135,13 @@ def _check_page(after: Any, limit: Any) -> None:
         raise InvalidQuery(f"after must be an integer from -1, got {after!r:.80}", field="after")
     if limit is not None and (type(limit) is not int or limit < 1):
         raise InvalidQuery(f"limit must be an integer from 1, got {limit!r:.80}", field="limit")
+
+
+def _index_of_cursor(cursor: str | None) -> int:
+    if cursor is None:
+        return -1
+    if not isinstance(cursor, str) or not (cursor.isascii() and cursor.isdigit()):
+        raise InvalidQuery(
+            f"cursor must be one of a page of items, got {cursor!r:.80}", field="cursor"
+        )
+    return min(int(cursor[:20]), ITEMS_MAX)

@@ -74,7 +74,14 @@ from holdfast.model.invocation import (
     ToolSpec,
     Usage,
 )
-from holdfast.model.map import MapChunk, Mapped, MappedItem, MapProgress, MapStatus
+from holdfast.model.map import (
+    MapChunk,
+    Mapped,
+    MappedItem,
+    MappedItemPage,
+    MapProgress,
+    MapStatus,
+)
 from holdfast.model.moments import Moment
 from holdfast.model.payload_limits import PayloadLimits
 from holdfast.model.policy import Durability, OnFailure, OnStale, Pausable, Retry
@@ -201,6 +208,7 @@ __all__ = [
     "MapStatus",
     "Mapped",
     "MappedItem",
+    "MappedItemPage",
     "Model",
     "ModelPrice",
     "Moment",

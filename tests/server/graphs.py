@@ -149,3 +149,18 @@ async def pay_back(order: Order, ctx: Context) -> Order:
 
 
 GRAPHS = [orders, chat, broken, paying, family, priced, called_back, reviewed, refunding]
+
+# Not one of GRAPHS: most tests need no maps.
+mapped = Graph("mapped", Order)
+
+
+@mapped.item
+async def count_page(index: int, ctx: Context) -> str:
+    if index == 1:
+        raise ValueError(f"no {ctx.given['item']}")
+    return f"{index} {ctx.given['item']}"
+
+
+@mapped.node
+async def count_pages(order: Order, ctx: Context) -> None:
+    await ctx.map(count_page, 3, tolerate=1, given={"item": order.item})

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from holdfast.server import ServerApp
 from holdfast.server.roles import Role
 
-__all__ = ["BODIES", "Route", "routes_of"]
+__all__ = ["BODIES", "NAMED", "Route", "routes_of"]
 
 BODIES: Mapping[tuple[str, str], Any] = {
     ("POST", "/v1/bulk"): {"action": "cancel", "everything": True},
@@ -40,6 +40,13 @@ BODIES: Mapping[tuple[str, str], Any] = {
     ("POST", "/v1/webhooks"): {"url": "https://hooks.example.com/"},
 }
 """A valid body for each route that takes one."""
+
+
+NAMED = {
+    **dict.fromkeys(("id", "name", "call", "session", "token", "map"), "x"),
+    "index": "1",
+}
+"""A value for each parameter of a path."""
 
 
 class Route(NamedTuple):

@@ -27,7 +27,17 @@ from holdfast.server.openapi import api_description
 from holdfast.server.routes import HANDLERS
 from holdfast.server.routing import described_routes
 from tests.server.callers import bearer, key_for
-from tests.server.graphs import GRAPHS, Order, Sale, broken, family, orders, paying, reviewed
+from tests.server.graphs import (
+    GRAPHS,
+    Order,
+    Sale,
+    broken,
+    family,
+    mapped,
+    orders,
+    paying,
+    reviewed,
+)
 from tests.server.service_thread import ServiceThread, service_thread
 
 EXAMPLES = int(os.environ.get("HOLDFAST_API_EXAMPLES", "30"))
@@ -123,7 +133,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceThread]
     options = ServerOptions(
         authentication=True, key_rate=None, tenant_rate=None, webhook_allow=("127.0.0.1:9",)
     )
-    with service_thread(f"sqlite:///{path}", [*GRAPHS, called], options) as opened:
+    with service_thread(f"sqlite:///{path}", [*GRAPHS, called, mapped], options) as opened:
         yield opened
 
 
@@ -163,6 +173,8 @@ def known(service: ServiceThread, secrets: dict[str, str]) -> dict[str, list[str
                 await run.until("failed", timeout=20)
             elif run.id.startswith("paying-") and run.id != "paying-1":
                 await run.until("waiting", timeout=20)
+        started.append(await hf.start(mapped, Order("book"), id="mapped-0"))
+        await started[-1].result(timeout=20)
         for id in EXPIRES:
             await (await hf.start(called, Order("book"), id=id)).until("waiting", timeout=20)
         for number in range(60):
@@ -177,6 +189,9 @@ def known(service: ServiceThread, secrets: dict[str, str]) -> dict[str, list[str
             "name": [graph.name for graph in GRAPHS],
             "session": ["talk"],
             "call": [call.call for call in calls],
+            "mapped": ["mapped-0"],
+            "map": ["0.1"],
+            "index": ["0", "1"],
             "paying": [call.run for call in calls],
             "token": [address.rpartition("/")[2] for address in ADDRESSES],
             "webhook": [(await hf.webhooks.add("https://127.0.0.1:9/")).webhook.id],
@@ -255,6 +270,7 @@ def _make_known(case: Case, known: dict[str, list[str]], picks: int) -> None:
             if name == "id":
                 kind = "job" if "/bulk/" in case.operation.path else kind
                 kind = "paying" if "/calls/" in case.operation.path else kind
+                kind = "mapped" if "/maps" in case.operation.path else kind
                 kind = "webhook" if "/webhooks/" in case.operation.path else kind
                 kind = "key" if "/keys/" in case.operation.path else kind
                 kind = "review" if "/reviews/" in case.operation.path else kind

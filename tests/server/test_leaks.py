@@ -13,7 +13,7 @@ from holdfast import Holdfast
 from holdfast.server import JwtOptions, ServerApp, ServerOptions, asgi
 from tests.server.callers import key_for, listening
 from tests.server.graphs import GRAPHS
-from tests.server.route_table import routes_of
+from tests.server.route_table import NAMED, routes_of
 from tests.server.test_limits import exchange
 
 PAYLOAD = "the-patient-has-a-secret"
@@ -49,7 +49,7 @@ async def test_no_log_shows_a_secret_or_a_payload(
             for route in routes_of(app):
                 if route.method == "WS" or "stream" in route.path:  # they do not end
                     continue
-                path = route.filled(dict.fromkeys(("id", "name", "call", "session", "token"), "x"))
+                path = route.filled(NAMED)
                 body = f'{{"name": "n", "role": "viewer", "input": "{PAYLOAD}"}}'
                 answer = await exchange(port, request(route.method, path, secret, body))
                 assert_clean(answer.decode(), key, weak, token, expired)

@@ -15,7 +15,7 @@ from holdfast.server import ServerOptions, asgi
 from holdfast.server.roles import ROLES, Role
 from tests.server.callers import bearer, key_for, serving
 from tests.server.graphs import GRAPHS
-from tests.server.route_table import routes_of
+from tests.server.route_table import NAMED, routes_of
 
 # What each route needs. A new route is a line here.
 NEEDED: dict[str, Role] = {
@@ -73,6 +73,10 @@ NEEDED: dict[str, Role] = {
     "GET /v1/runs/{id}/input": "viewer",
     "GET /v1/runs/{id}/interrupts": "reviewer",
     "POST /v1/runs/{id}/interrupts": "reviewer",
+    "GET /v1/runs/{id}/maps": "viewer",
+    "GET /v1/runs/{id}/maps/{map}": "viewer",
+    "GET /v1/runs/{id}/maps/{map}/items": "viewer",
+    "POST /v1/runs/{id}/maps/{map}/items/{index}/retry": "operator",
     "GET /v1/runs/{id}/result": "viewer",
     "GET /v1/runs/{id}/reviews": "reviewer",
     "POST /v1/runs/{id}/retry": "operator",
@@ -94,9 +98,6 @@ NEEDED: dict[str, Role] = {
     "POST /v1/webhooks/{id}/test": "admin",
     "GET /v1/workers": "operator",
 }
-
-
-NAMED = dict.fromkeys(("id", "name", "session", "call", "token"), "x")
 
 
 async def test_the_routes_and_their_roles(hf: Holdfast) -> None:

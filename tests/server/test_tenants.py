@@ -14,8 +14,8 @@ from holdfast.model.service import BulkRequest
 from holdfast.network.addresses import AllowList
 from holdfast.server import ServerApp, ServerOptions
 from tests.server.callers import answer_to, bearer, key_for, open_socket, serving
-from tests.server.graphs import GRAPHS, Order, Sale, orders, paying, reviewed
-from tests.server.route_table import Route, routes_of
+from tests.server.graphs import GRAPHS, Order, Sale, mapped, orders, paying, reviewed
+from tests.server.route_table import NAMED, Route, routes_of
 
 MARK = "crown-jewels"
 MISSING = "it-is-not-there"
@@ -68,7 +68,7 @@ class Crossing:
         known = next(
             (each for start, each in self.things.items() if route.path.startswith(start)), {}
         )
-        return {**dict.fromkeys(("id", "name", "call", "session", "token"), MARK), **known}
+        return {**dict.fromkeys(NAMED, MARK), "index": "1", **known}
 
     async def ask(
         self, route: Route, secret: str, parameters: dict[str, str] | None = None, query: str = ""
@@ -89,7 +89,7 @@ class Crossing:
 async def things_of(hf: Holdfast, tenant: str) -> dict[str, dict[str, str]]:
     """Make two of everything in a tenant; return parameters by the beginning of a path."""
     named: dict[str, Any] = {"tenant": tenant, "labels": {"mark": MARK}}
-    async with hf.worker(GRAPHS):
+    async with hf.worker([*GRAPHS, mapped]):
         run = await hf.start(orders, Order(MARK), id=MARK, session=MARK, **named)
         await hf.start(orders, Order(MARK), id=f"{MARK}-2", session=MARK, **named)
         for each in (run, await hf.start(orders, Order(MARK), id=f"{MARK}-3", **named)):
@@ -100,6 +100,8 @@ async def things_of(hf: Holdfast, tenant: str) -> dict[str, dict[str, str]]:
         for id in (f"{MARK}-sale", f"{MARK}-sale-2"):
             sale = await hf.start(reviewed, Sale(MARK), id=id, **named)
             await sale.until("waiting", timeout=20)
+        counted = await hf.start(mapped, Order(MARK), id=f"{MARK}-map", **named)
+        await counted.result(timeout=20)
     reviews = (await hf.reviews.list(tenant=tenant)).reviews
     unserved = {**named, "pool": MARK, "start_at": "2020-01-01T00:00:00Z"}
     for number in range(2):
@@ -116,6 +118,7 @@ async def things_of(hf: Holdfast, tenant: str) -> dict[str, dict[str, str]]:
         "/v1/runs/{id}/calls": {"id": call.run, "call": call.call},
         "/v1/runs/{id}/reviews": {"id": f"{MARK}-sale"},
         "/v1/runs/{id}/interrupts": {"id": f"{MARK}-sale"},
+        "/v1/runs/{id}/maps": {"id": counted.id, "map": "0.1"},
         "/v1/runs": {"id": run.id},
         "/v1/reviews": {"id": reviews[0].id},
         "/reviews": {"id": reviews[0].id},

@@ -22,6 +22,7 @@ from holdfast.cli.parameters import (
     parse_json,
     parse_time,
 )
+from holdfast.cli.run_map import show_map
 from holdfast.cli.run_reading import READING
 from holdfast.cli.server_target import chosen_server
 from holdfast.cli.targets import FORMS, load_graph
@@ -44,7 +45,7 @@ def run() -> None:
     """Start runs, watch them, and act on them."""
 
 
-for _command in (*READING, ambiguous, budget, resolve):
+for _command in (*READING, show_map, ambiguous, budget, resolve):
     run.add_command(_command)
 
 

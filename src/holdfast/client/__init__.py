@@ -8,6 +8,7 @@ from holdfast.client.client import Client
 from holdfast.client.connection import Token
 from holdfast.client.fleet import RemoteFleet
 from holdfast.client.keys import RemoteKeys
+from holdfast.client.map import RemoteMap
 from holdfast.client.quotas import RemoteQuotaLevels
 from holdfast.client.reviews import RemoteReviews
 from holdfast.client.run import RemoteRun
@@ -18,6 +19,7 @@ __all__ = [
     "RemoteBulkJobs",
     "RemoteFleet",
     "RemoteKeys",
+    "RemoteMap",
     "RemoteQuotaLevels",
     "RemoteReviews",
     "RemoteRun",

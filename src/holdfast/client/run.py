@@ -8,6 +8,7 @@ from msgspec import UNSET
 
 from holdfast.client.arguments import budget_body, payload_of, seconds_of_duration
 from holdfast.client.connection import ServerConnection
+from holdfast.client.map import RemoteMap
 from holdfast.client.reading import member_of, read
 from holdfast.client.run_requests import RunRequests
 from holdfast.engine.history.run_stream import RunStream
@@ -27,6 +28,7 @@ from holdfast.model.awaited_status import AwaitedStatus
 from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.durations import Duration
 from holdfast.model.function_state import INPUT, RESULT
+from holdfast.model.map import MapPage, MapProgress
 from holdfast.model.names import validated_name
 from holdfast.model.program import Program, ResultT
 from holdfast.model.run import (
@@ -187,6 +189,23 @@ class RemoteRun(Generic[ResultT]):
             RunNotFound: there is no such run.
         """
         return [each async for each in self._requests.all_of(RunEntry, "children", "runs")]
+
+    async def maps(self) -> list[MapProgress]:
+        """Return the maps that this run has begun, and how far they are.
+
+        Raises:
+            RunNotFound: there is no such run.
+        """
+        return read(MapPage, await self._requests.call("maps")).maps
+
+    def map(self, id: str) -> RemoteMap:
+        """Return a handle on one of the maps of this run; `maps` names them.
+
+        Raises:
+            InvalidName: the id is not a valid name.
+        """
+        typed = None if self._graph is None else self._graph.typed_item
+        return RemoteMap(self._requests, validated_name(id, "map"), typed)
 
     async def spending(self) -> Spending:
         """Return what the run and all runs that share its budget have spent.

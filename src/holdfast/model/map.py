@@ -21,12 +21,15 @@ __all__ = [
     "ITEMS_MAX",
     "NO_LANE",
     "MapChunk",
+    "MapItemRetry",
     "MapLane",
+    "MapPage",
     "MapProgress",
     "MapSpec",
     "MapStatus",
     "Mapped",
     "MappedItem",
+    "MappedItemPage",
     "lane_after",
     "lane_count",
     "lane_of_new_round",
@@ -125,6 +128,26 @@ class MapProgress(JsonForm, frozen=True, kw_only=True):
     cost_usd: float = 0.0
     """What the calls of its chunks cost."""
     started_ms: int
+
+
+class MapPage(JsonForm, frozen=True):
+    """The maps of a run, in the order in which they began."""
+
+    maps: list[MapProgress]
+
+
+class MappedItemPage(JsonForm, frozen=True):
+    """A page of the items of a map, in the order of their index."""
+
+    items: list[MappedItem]
+    cursor: str | None
+    """Pass it to read the next page, which may be empty; None at the end."""
+
+
+class MapItemRetry(JsonForm, frozen=True):
+    """The run that runs one item of a map again."""
+
+    run: str
 
 
 class MapSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from holdfast.server.routes.health import HEALTH
 from holdfast.server.routes.interrupts import INTERRUPTS
 from holdfast.server.routes.keys import KEYS
 from holdfast.server.routes.list_streams import LIST_STREAMS
+from holdfast.server.routes.maps import MAPS
 from holdfast.server.routes.metrics import METRICS
 from holdfast.server.routes.quotas import QUOTAS
 from holdfast.server.routes.reviews import REVIEWS
@@ -26,6 +27,7 @@ HANDLERS = (
     *RUNS,
     *RUN_READS,
     *RUN_ACTIONS,
+    *MAPS,
     *REVIEWS,
     *INTERRUPTS,
     *STREAMS,
