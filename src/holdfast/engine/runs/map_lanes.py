@@ -80,6 +80,7 @@ from holdfast.records.map import (
 
 __all__ = [
     "ChunkOrigin",
+    "cancel_chunk",
     "chunk_id",
     "deliver_map_end",
     "lanes_here",
@@ -250,6 +251,8 @@ async def settle_chunk(
     if head.chunk.lane == NO_LANE:
         await _settle_retry(kernel, place, head, execution)
         return
+    if spec.round != head.chunk.round:
+        return  # the round that began since takes over what this chunk has done
     lane = await read_lane(kernel, place, head.chunk.lane)
     while lane is not None and lane.round == head.chunk.round and lane.at == head.chunk.number:
         execution = await _known_execution(kernel, head, execution)
@@ -451,7 +454,7 @@ async def _stop_map(
             lane = await _stop_lane(kernel, place, number, why)
         if lane is not None and lane.at is not None and lane.round == place.spec.round:
             chunk = place.spec.chunk_of(lane.at, lane.lane, lane.round)
-            await _cancel_chunk(kernel, workers, place, origin, chunk)
+            await cancel_chunk(kernel, workers, place, origin, chunk)
 
 
 async def _stop_lane(kernel: Kernel, place: MapPlace, number: int, why: str) -> MapLane | None:
@@ -479,9 +482,10 @@ async def _stop_lane(kernel: Kernel, place: MapPlace, number: int, why: str) -> 
             return stopped
 
 
-async def _cancel_chunk(
+async def cancel_chunk(
     kernel: Kernel, workers: LocalWorkers, place: MapPlace, origin: Head, chunk: MapChunk
 ) -> None:
+    """Cancel the run of a chunk; if it does not exist, write a row that keeps it from starting."""
     key = RunKey(place.run.tenant, chunk_id(place.run, place.generation, chunk))
     while True:
         with suppress(RunEnded):

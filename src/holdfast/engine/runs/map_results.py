@@ -118,7 +118,9 @@ async def load_chunk(
     entries: dict[int, MappedItem] = {}
     rounds = [part for part in parts if part.version.startswith(_ROUND)]
     retries = [part for part in parts if part.version.startswith(_RETRY)]
-    for part in (*rounds[-1:], *retries):
+    # Two processes may have stored what they knew of the last round: a success counts.
+    last = [part for part in rounds if part.version == rounds[-1].version]
+    for part in (*last, *retries):
         for row in await _load(kernel, place, _RESULTS, part):
             entry = _entry(row)
             known = entries.get(entry.index)
