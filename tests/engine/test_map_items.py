@@ -14,6 +14,7 @@ from holdfast import (
     Graph,
     Holdfast,
     Mapped,
+    MappedItem,
     Retry,
     signal,
     workflow,
@@ -32,6 +33,10 @@ from tests.engine.support import (
     store_without_blobs,
     tenant_key,
 )
+
+
+def measured(total: int, entry: MappedItem) -> int:
+    return total + len(entry.result)
 
 
 def one_map(item: Any, *arguments: Any, **options: Any) -> Graph:
@@ -356,7 +361,7 @@ async def test_ten_thousand_results_are_never_in_memory_together(house: House) -
         tracemalloc.start()
         try:
             before = tracemalloc.get_traced_memory()[0]
-            size = await ctx.mapped(state["cursor"]).fold(lambda n, e: n + len(e.result), 0)
+            size = await ctx.mapped(state["cursor"]).fold(measured, 0)
             peak = tracemalloc.get_traced_memory()[1] - before
         finally:
             tracemalloc.stop()

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 import pytest
 
-from holdfast import Graph, Holdfast
+from holdfast import Graph, Holdfast, MappedItem
 from holdfast.engine.runs.map_lanes import chunk_id
 from holdfast.errors import RunCancelled
 from holdfast.model.map import MapChunk, MapLane
@@ -30,6 +30,10 @@ FAILS = 4
 Point: TypeAlias = Literal["map", "lane", "chunk"]
 
 
+def added(total: int, entry: MappedItem) -> int:
+    return total + (entry.result or 0)
+
+
 def mapping(ran: list[int] | None = None, gate: Gate | None = None) -> Graph:
     """Return a graph that maps 9 items in 2 lanes; one of them fails, and that is tolerated."""
     graph = Graph("mapping", dict)
@@ -47,7 +51,7 @@ def mapping(ran: list[int] | None = None, gate: Gate | None = None) -> Graph:
     @graph.node
     async def begin(state: Any, ctx: Any) -> Any:
         cursor = await ctx.map(square, COUNT, chunk=CHUNK, concurrency=4, tolerate=1)
-        total = await ctx.mapped(cursor).fold(lambda n, e: n + (e.result or 0), 0)
+        total = await ctx.mapped(cursor).fold(added, 0)
         return {"total": total, "failed": cursor.failed, "succeeded": cursor.succeeded}
 
     return graph
@@ -250,7 +254,7 @@ async def test_a_lane_without_chunks_takes_one_of_another_lane(house: House) -> 
     @graph.node
     async def begin(state: Any, ctx: Any) -> Any:
         cursor = await ctx.map(slow, COUNT, chunk=CHUNK, concurrency=4, tolerate=1)
-        total = await ctx.mapped(cursor).fold(lambda n, e: n + (e.result or 0), 0)
+        total = await ctx.mapped(cursor).fold(added, 0)
         return {"total": total, "failed": cursor.failed, "succeeded": cursor.succeeded}
 
     hf, stage = staged(house)

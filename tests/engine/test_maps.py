@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import Graph, Holdfast, workflow
+from holdfast import Graph, Holdfast, MappedItem, workflow
 from holdfast.errors import InvalidRequest, MapFailed, NotRetryable
 from tests.engine.support import House
+
+
+def added(total: int, entry: MappedItem) -> int:
+    return total + entry.result
 
 
 def mapping(**options: Any) -> Graph:
@@ -25,7 +29,7 @@ def mapping(**options: Any) -> Graph:
 
     @graph.node
     async def end(state: Any, ctx: Any) -> Any:
-        return {"total": await ctx.mapped(state["cursor"]).fold(lambda n, e: n + e.result, 0)}
+        return {"total": await ctx.mapped(state["cursor"]).fold(added, 0)}
 
     graph.route(begin, end)
     return graph
@@ -169,7 +173,7 @@ async def test_a_retry_of_the_run_runs_only_what_has_no_result(house: House, hf:
     @graph.node
     async def begin(state: Any, ctx: Any) -> Any:
         cursor = await ctx.map(fragile, 40, chunk=5, concurrency=2, tolerate=2)
-        return {"sum": await ctx.mapped(cursor).fold(lambda n, e: n + e.result, 0)}
+        return {"sum": await ctx.mapped(cursor).fold(added, 0)}
 
     async with house.worker(hf, graph) as worker:
         run = await hf.start(graph, {}, id="again")

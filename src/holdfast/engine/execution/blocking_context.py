@@ -58,6 +58,8 @@ class BlockingContext:
     key: str
     failures: tuple[BranchFailed, ...]
     expires_at: datetime
+    index: int
+    given: dict[str, Any]
 
     def __init__(self, context: Context, visit: Visit) -> None:
         self._context = context

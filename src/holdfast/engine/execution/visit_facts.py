@@ -75,7 +75,7 @@ class VisitFacts:
         return self._item().index
 
     @property
-    def given(self) -> Any:
+    def given(self) -> dict[str, Any]:
         """What ``ctx.map(given=…)`` was given, in an item function; ``{}`` for nothing.
 
         Raises:
