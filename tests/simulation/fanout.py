@@ -371,7 +371,7 @@ class Fanout:
         kind = signal_kind(name)
         if not isinstance(kind, MapWait):
             return
-        found = self.maps[chronicle.key.pk, chronicle.generation, kind.subject]
+        found = self.maps[chronicle.key.pk, chronicle.generation, kind.map]
         found.told.add(id)
         if len(found.told) > found.spec.round + 1:
             raise Broken(f"P6: {found.name} ends {sorted(found.told)}")
@@ -403,7 +403,7 @@ class Fanout:
         kind = signal_kind(event.name)
         if not isinstance(kind, MapWait):
             return
-        found, told = self.maps[chronicle.key.pk, chronicle.generation, kind.subject], event.payload
+        found, told = self.maps[chronicle.key.pk, chronicle.generation, kind.map], event.payload
         self._seen[f"map {told['status']}"] += 1
         if event.id != f"end.{found.spec.round}":
             return  # it was retried since

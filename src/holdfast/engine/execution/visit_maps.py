@@ -40,7 +40,7 @@ from holdfast.model.map import (
     MappedItem,
 )
 from holdfast.model.program import Program
-from holdfast.model.wait import MapWait, Wait
+from holdfast.model.wait import MapWait, Wait, signal_kind
 from holdfast.records.codec import compress, encode
 from holdfast.records.keys import RunKey
 
@@ -132,20 +132,30 @@ class VisitMaps:
 
     async def _end_of(self, request: MapRequest) -> SignalTaken | TimerFired:
         """Return the report of the end of a map; begin the map first, unless it was begun."""
-        visit, kind = self._visit, MapWait(request.map)
-        async with self._locks.setdefault(request.map, asyncio.Lock()):
-            answer = visit.strand.answers.get(kind.key())
-            if answer is not None:
-                return answer
-            if request.map not in visit.strand.notes:
+        visit, map = self._visit, request.map
+        async with self._locks.setdefault(map, asyncio.Lock()):
+            known = self._known_end(map)
+            if known is not None:
+                return known
+            if map not in visit.strand.notes:
                 await self._begin(request)
+            kind = MapWait.of(map, visit.strand.notes[map])
             wait = await self._waits.begin(kind, None)
-            await self._poll(request.map, wait)
+            await self._poll(map, kind, wait)
             answer = await self._waits.resolve(wait)
             payload: dict[str, Any] = answer.payload if isinstance(answer, SignalTaken) else {}
             told = {name: payload[name] for name in ("status", "succeeded", "failed", "total")}
-            await self._note("MapEnded", request.map, told, {})
+            await self._note("MapEnded", map, told, {})
             return answer
+
+    def _known_end(self, map: str) -> SignalTaken | None:
+        """Return the report that an earlier execution of the visit got, in whichever round."""
+        for answer in self._visit.strand.answers.values():
+            if isinstance(answer, SignalTaken):
+                kind = signal_kind(answer.name)
+                if isinstance(kind, MapWait) and kind.map == map:
+                    return answer
+        return None
 
     async def _begin(self, request: MapRequest) -> None:
         visit = self._visit
@@ -169,10 +179,10 @@ class VisitMaps:
             ProgramEvent(visit.now_ms(), kind, data, visit.branch, notes), durable=False
         )
 
-    async def _poll(self, map: str, wait: Wait) -> None:
+    async def _poll(self, map: str, kind: MapWait, wait: Wait) -> None:
         """Ask whether a map has ended, unless its signal is here or is sure to come."""
-        visit, name = self._visit, MapWait(map).signal
-        if any(signal.name == name for signal in visit.claimed.inbox.untaken()):
+        visit = self._visit
+        if any(signal.name == kind.signal for signal in visit.claimed.inbox.untaken()):
             return
         if wait in visit.claimed.known_waits(visit.branch):
             return

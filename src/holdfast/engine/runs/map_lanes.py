@@ -412,6 +412,8 @@ async def deliver_map_end(kernel: Kernel, workers: LocalWorkers, place: MapPlace
     spec = place.spec
     lanes = await read_lanes(kernel, place)
     has_failed = any(lane.stopped == "failed" for lane in lanes)
+    if any(lane.stopped == "ended" for lane in lanes):
+        return False  # its run has ended before it
     if any(lane.round != spec.round for lane in lanes) or len(lanes) < spec.lanes:
         return False
     if not has_failed and any(lane.at is not None or lane.left for lane in lanes):
@@ -431,7 +433,7 @@ async def deliver_map_end(kernel: Kernel, workers: LocalWorkers, place: MapPlace
             kernel,
             workers,
             place.run,
-            name=MapWait(spec.map).signal,
+            name=MapWait.of(spec.map, spec.round).signal,
             id=f"end.{spec.round}",
             payload=payload,
             ends_child=True,
