@@ -207,16 +207,21 @@ class Fanout:
         failed = lane.failed - before.failed
         done = {index for index in indices if index in found.done}
         alone = done & found.retried  # these may have come in between
-        unread = row.status in _UNREAD or row.freed
+        parent = self._runs.row(found.run)
+        # With a run that expires, its results are deleted.
+        freed = parent is None or parent.status == "expired"
+        unread = row.status in _UNREAD or row.freed or freed
         if not len(done - alone) <= succeeded <= len(done) and not unread:
-            raise Broken(f"P2: {what}, and {sorted(done)} have results")
+            raise Broken(
+                f"P2: {what}, and {sorted(done)} have results; {key.id} is {row.status}, {ending}"
+            )
         known = len(found.failed.get(key, set()) - done)
         if failed < known - len(alone) or succeeded + failed > len(indices):
             raise Broken(f"P2: {what}, and {known} failed of {len(indices)}")
         crossed = known > found.spec.tolerated
         if not before.stopped and not crossed and succeeded + failed != len(indices):
             raise Broken(f"P2: {what}, and {len(indices)} items have an end")
-        if unread and succeeded < len(done):
+        if row.status == "quarantined" and succeeded < len(done):
             for index in done - alone:
                 del found.done[index]  # its journal cannot be read: it runs again
         found.credited[number] = (lane.lane, succeeded, failed)
