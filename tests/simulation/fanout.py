@@ -225,7 +225,8 @@ class Fanout:
             for index in done - alone:
                 del found.done[index]  # its journal cannot be read: it runs again
         found.credited[number] = (lane.lane, succeeded, failed)
-        found.settled |= done & found.done.keys()
+        if not unread or succeeded == len(done):
+            found.settled |= done & found.done.keys()
         self._seen["chunk counted"] += 1
         self._seen["chunk counted after a stop"] += bool(before.stopped)
         self._seen["chunk with failures"] += failed > 0

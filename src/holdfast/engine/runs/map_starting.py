@@ -218,6 +218,8 @@ async def _begun_lane(
         lane = await read_lane(kernel, place, number)
         if lane is not None and lane.round == place.spec.round:
             return lane
+        if lane is not None and lane.round > place.spec.round:
+            raise ClaimLost  # the run was retried since this process owned it
         if lane is None:
             begun = new_lane(place.spec, number)
             write: Any = create_lane_write(
