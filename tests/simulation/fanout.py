@@ -216,7 +216,7 @@ class Fanout:
                 f"P2: {what}, and {sorted(done)} have results; {key.id} is {row.status}, {ending}"
             )
         known = len(found.failed.get(key, set()) - done)
-        if failed < known - len(alone) or succeeded + failed > len(indices):
+        if (failed < known - len(alone) and not unread) or succeeded + failed > len(indices):
             raise Broken(f"P2: {what}, and {known} failed of {len(indices)}")
         crossed = known > found.spec.tolerated
         if not before.stopped and not crossed and succeeded + failed != len(indices):

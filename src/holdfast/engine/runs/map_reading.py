@@ -127,7 +127,11 @@ async def read_bad_items(
 ) -> AsyncIterator[MappedItem]:
     """Yield the items of a map that failed, by index. Only chunks with failures are read."""
     first = (after + 1) // place.spec.chunk
-    bad = {number for lane in await read_lanes(kernel, place) for number in lane.bad}
+    lanes = await read_lanes(kernel, place)
+    bad = {number for lane in lanes for number in lane.bad}
+    # What failed before a round stays so until the round has run it again.
+    later = [lane for lane in lanes if lane.round]
+    bad |= {number for lane in later for number in (*lane.redo, lane.at) if number is not None}
     for number in sorted(bad):
         if number < first:
             continue

@@ -82,13 +82,14 @@ async def write_results(
 
 async def write_values(kernel: Kernel, place: MapPlace, number: int, values: Sequence[Any]) -> None:
     """Store the values of the items of one chunk."""
-    await _write(kernel, place, f"{_VALUES}#{number:08d}#0", list(values))
+    await _write(kernel, place, f"{_VALUES}#{number:08d}#{place.spec.values}", list(values))
 
 
 async def load_values(kernel: Kernel, place: MapPlace, number: int) -> list[Any]:
     """Return the values of the items of one chunk."""
     async for part in _list(kernel, place, _VALUES, number, number):
-        return await _load(kernel, place, _VALUES, part)
+        if part.version == place.spec.values:
+            return await _load(kernel, place, _VALUES, part)
     return []
 
 

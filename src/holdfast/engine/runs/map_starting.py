@@ -153,6 +153,7 @@ def _spec(kernel: Kernel, head: Head, request: MapRequest, retried: str) -> MapS
         item=request.item,
         is_graph=request.is_graph,
         is_list=request.values is not None,
+        values="" if request.values is None else kernel.ids.new(),
         total=request.total,
         chunk=request.chunk,
         lanes=lane_count(request.total, chunk=request.chunk, concurrency=request.concurrency),
