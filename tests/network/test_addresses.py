@@ -87,3 +87,33 @@ def test_a_wrong_entry(entry: Any) -> None:
 def test_a_text_is_no_list() -> None:
     with pytest.raises(InvalidRequest, match="must be a list of texts"):
         AllowList("10.0.0.0/8")
+
+
+PAGES = AllowList(["wiki.internal:8080"], plain_http=True, ports=(80, 443), advice=" (ask)")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://a.example/",
+        "https://a.example/",
+        "http://8.8.8.8:443/",
+        "http://wiki.internal:8080/",
+    ],
+)
+def test_a_list_may_permit_plain_http_at_some_ports(url: str) -> None:
+    PAGES.check_url(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://10.0.0.1/", "must be a public address"),
+        ("http://a.example:22/", "must have the port 80 or 443"),
+        ("https://8.8.8.8:8080/", "must have the port 80 or 443"),
+        ("http://wiki.internal:8081/", "must have the port 80 or 443"),
+    ],
+)
+def test_such_a_list_refuses_the_rest(url: str, why: str) -> None:
+    with pytest.raises(TargetRefused, match=rf"{why}, got '.*' \(ask\)"):
+        PAGES.check_url(url)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.model.child import child_id_of, child_signal
 from holdfast.model.event import SignalTaken
 from holdfast.model.execution import Execution
+from holdfast.model.map import NO_LANE
 from holdfast.records.head import ENDED, OPEN, TROUBLED, Head
 from holdfast.records.keys import RunKey, child_key
 from tests.simulation.chronicle import Broken, Chronicle, Chronicles
@@ -67,6 +68,8 @@ class Family:
 
     def _born(self, head: Head, process: str) -> None:
         assert head.parent is not None
+        if head.chunk is not None:
+            return  # see `fanout`
         parent = RunKey(head.key.tenant, head.parent.id)
         if head.status in ENDED:
             self._seen["cancelled before it was made"] += 1
@@ -89,7 +92,7 @@ class Family:
 
     def _is_untold(self, head: Head) -> bool:
         """Return whether the parent of a run goes on, and has not been told of its end."""
-        if head.parent is None:
+        if head.parent is None or head.chunk is not None:
             return False
         chronicle = self._runs.of(
             RunKey(head.key.tenant, head.parent.id).pk, head.parent.generation
@@ -146,6 +149,8 @@ class Family:
         """Return whether a run goes on whose parent does not."""
         if head.parent is None or head.status in ENDED or head.retry is not None:
             return False
+        if head.chunk is not None and head.chunk.lane == NO_LANE:
+            return False  # whoever retries an item wants it
         if _was_retried(self._runs.of_row(head).execution):
             return False  # whoever retries a run wants it, whatever became of its parent
         row = self._runs.row(RunKey(head.key.tenant, head.parent.id))

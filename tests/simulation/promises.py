@@ -8,8 +8,9 @@ P5  the runs of a session go on one after the other: see `order`
 P6  nothing is stuck
 P7  expiry is exact, and frees
 
-and of runs that start others, that none is left alone (see `family`); of answers that runs share
-(see `shared`); of text as it comes (see `streams`); and of reviews (see `decided`).
+and of runs that start others, that none is left alone (see `family`); of maps (see `fanout`); of
+answers that runs share (see `shared`); of text as it comes (see `streams`); and of reviews (see
+`decided`).
 
 What the kernel believes of a run is never asked: see `journals`.
 """
@@ -37,6 +38,7 @@ from tests.simulation.choices import Choices
 from tests.simulation.chronicle import Broken, Chronicle, Chronicles
 from tests.simulation.decided import Decided, is_decision
 from tests.simulation.family import Family
+from tests.simulation.fanout import Fanout, is_of_a_map
 from tests.simulation.gate import Gate
 from tests.simulation.inboxes import Inboxes
 from tests.simulation.journals import INPUT, Journals
@@ -85,6 +87,7 @@ class Promises:
         self.steps = 0
         self._order = Order(world, self._runs, self.seen)
         self._family = Family(world, self._runs, self.seen, skew_ms=skew_ms)
+        self.fanout = Fanout(world, self._runs, self.seen, skew_ms=skew_ms)
         self.once = Once(world, self._runs, self.seen, skew_ms=skew_ms)
         self.books = Books(world, self._runs, self.seen)
         self.gate = Gate(world, self.seen)
@@ -111,6 +114,7 @@ class Promises:
             self.books.recorded,
             self.inboxes.recorded,
             self.decided.recorded,
+            self.fanout.recorded,
         ]
         world.on_applied(self._applied)
 
@@ -281,6 +285,8 @@ class Promises:
                 self.streams.item(key, old, new, process)
             elif key.sk.startswith("REVIEW#"):
                 self.decided.item(key, old, new, process)
+            elif is_of_a_map(key):
+                self.fanout.item(key, old, new, process)
             elif is_inbox(key.sk):
                 self._inbox(key, old, new, process)
             else:
@@ -299,6 +305,9 @@ class Promises:
             if old is new:
                 return
         self._journals.inbox(key, old, new, process)
+        if old is None and new is not None:
+            generation, _, name, id = key.sk.split("#")[1:]
+            self.fanout.accepted(self._runs.of(key.pk, generation), name, id)
         if is_decision(key):
             self.decided.put(key, new, None if new is None else self._journals.data(new))
 
@@ -326,6 +335,7 @@ class Promises:
             self._check_change(before, head, chronicle, process)
         self._order.row(before, head)
         self._family.row(before, head, process=process)
+        self.fanout.row(before, head)
         self.once.row(before, head)
         self.books.row(before, head)
         self.reaping.row(before, head, chronicle)
@@ -344,7 +354,8 @@ class Promises:
             self._open.pop(key.pk, None)
 
     def _owes(self, head: Head) -> bool:
-        return self._order.owes(head) or self._family.owes(head) or self.books.owes(head)
+        debts = (self._order, self._family, self.books, self.fanout)
+        return any(each.owes(head) for each in debts)
 
     def _check_change(self, before: Head, head: Head, chronicle: Chronicle, process: str) -> None:
         where = f"{process} changed the row of {head.key.id}"

@@ -27,7 +27,7 @@
     │   ├── ChecksumMismatch      bytes that do not have their checksum
     │   ├── LengthRequired        a file without its length
     │   ├── ProtocolMismatch      a request of another version of tus
-    │   ├── TargetRefused         a webhook's address that must not be contacted
+    │   ├── TargetRefused         an address that must not be contacted
     │   └── UnknownSignal         a signal that the graph does not declare
     ├── Refused                   a valid request was refused
     │   ├── ConditionFailed       the condition of one write did not hold

@@ -175,6 +175,6 @@ class PublicUrlMissing(InvalidRequest):
 
 
 class TargetRefused(InvalidRequest):
-    """A webhook must not be sent to this address."""
+    """No request must be sent to this address: of a webhook, or of a page to crawl."""
 
     code = "target_refused"

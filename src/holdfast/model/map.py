@@ -160,6 +160,8 @@ class MapSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Whether each item is a child run of a graph."""
     is_list: bool = False
     """Whether the map was given the values of its items, and not only their number."""
+    values: str = ""
+    """Which of the stored values it was given: a process that died may have stored others."""
     total: int
     chunk: int
     lanes: int

@@ -163,12 +163,22 @@ class ChildWait(ReportedKind, frozen=True):
 
 
 class MapWait(ReportedKind, frozen=True):
-    """The node waits until a map of it, its subject, has ended."""
+    """The node waits until a map of it has ended: its subject, with the round of a retried one."""
 
     tag = "map"
 
+    @classmethod
+    def of(cls, map: str, round: int) -> MapWait:
+        """Return the wait for a round of a map. The end of an earlier round does not answer it."""
+        return cls(f"{map}@{round}" if round else map)
+
+    @property
+    def map(self) -> str:
+        """The id of the map."""
+        return self.subject.partition("@")[0]
+
     def description(self, about: str) -> str:
-        return f"the end of map {self.subject}"
+        return f"the end of map {self.map}"
 
 
 class ResolutionWait(ReportedKind, frozen=True):

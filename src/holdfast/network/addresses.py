@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from ipaddress import (
     IPv4Address,
     IPv4Network,
@@ -112,7 +112,22 @@ class AllowList:
     (``hooks.internal:8443``, ``127.0.0.1:9000``, ``[::1]:9000``). The list is empty by default.
     """
 
-    def __init__(self, entries: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        entries: Iterable[str] = (),
+        *,
+        plain_http: bool = False,
+        ports: Collection[int] | None = None,
+        advice: str = _PERMIT,
+    ) -> None:
+        """Permit the entries, and public addresses.
+
+        ``plain_http`` permits public addresses without TLS. ``ports`` are those that public
+        addresses may be reached at; None permits all. ``advice`` ends the errors.
+        """
+        self._plain_http = plain_http
+        self._ports = ports
+        self._advice = advice
         if isinstance(entries, str):
             raise InvalidRequest(
                 f"an allow-list must be a list of texts, got {entries!r:.80}", field="allow"
@@ -152,10 +167,12 @@ class AllowList:
         """Check an address before anything is resolved; return where it goes.
 
         The connection is checked again, because what a name means may change. Plain http needs an
-        entry for the host and the port, or an address in a network of the list.
+        entry for the host and the port, or an address in a network of the list, unless the list
+        permits it everywhere.
 
         Raises:
-            TargetRefused: the address is not valid, not https, or not public.
+            TargetRefused: the address is not valid, not public, or not of a permitted scheme or
+                port.
         """
         target = target_of(url)
         address = _literal(target.host)
@@ -164,10 +181,13 @@ class AllowList:
         )
         if permitted:
             return target
-        if target.scheme != "https":
-            raise _refused(url, "must be an https address", _PERMIT)
+        if target.scheme != "https" and not self._plain_http:
+            raise _refused(url, "must be an https address", self._advice)
         if address is not None and not is_public(address):
-            raise _refused(url, "must be a public address", _PERMIT)
+            raise _refused(url, "must be a public address", self._advice)
+        if self._ports is not None and target.port not in self._ports:
+            ports = " or ".join(map(str, sorted(self._ports)))
+            raise _refused(url, f"must have the port {ports}", self._advice)
         return target
 
     def check_connection(self, host: str, port: int, address: Address) -> None:

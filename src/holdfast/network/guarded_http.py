@@ -12,6 +12,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from functools import cache
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from ipaddress import ip_address
 from typing import Any, TypeAlias, cast
 
@@ -41,7 +42,7 @@ def guarded_client(
 ) -> httpx.AsyncClient:
     """Return a client that raises `TargetRefused` instead of connecting to a refused address.
 
-    It follows no redirects, keeps no cookies of others, and uses no proxy.
+    It follows no redirects, keeps no cookies, and uses no proxy.
     """
     transport = _QuietTransport(verify=_ssl_context(), trust_env=False)
     # httpx offers no way to pass a backend, and its own transport maps all errors.
@@ -56,6 +57,7 @@ def guarded_client(
         timeout=timeout_seconds,
         trust_env=False,
         follow_redirects=False,
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
         event_hooks={"request": [_url_check(allow)]},
     )
 

@@ -12,6 +12,7 @@ from tests.simulation.bugs import (  # noqa: F401
     effects,
     inboxes,
     kernel,
+    maps,
     memory,
     reviews,
     signals,

@@ -11,6 +11,7 @@ import pytest
 
 from tests.simulation.faults import FaultPlan
 from tests.simulation.fleet import fleet, rough
+from tests.simulation.mapping import mapping, scattering
 from tests.simulation.promises import Broken
 from tests.simulation.rates import rates
 from tests.simulation.reviewing import quarrel, reviewing
@@ -18,10 +19,12 @@ from tests.simulation.reviewing import quarrel, reviewing
 __all__ = ["BUGS", "Bug", "Plant", "bug", "planted"]
 
 Plant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
-Scene: TypeAlias = Literal["fleet", "calling", "telling", "rates", "estimating", "reviewing"]
+Scene: TypeAlias = Literal[
+    "fleet", "calling", "telling", "rates", "estimating", "reviewing", "mapping"
+]
 """Where it shows: in any fleet; where runs call the world outside; where they share answers, and
 texts are followed; where many crowd at one quota; where budgets allow estimates; where people
-decide reviews."""
+decide reviews; where runs map."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class Bug:
                 rates(seed)
             elif self.scene == "reviewing":
                 reviewing(seed, quarrel().evolve(**self.trouble))
+            elif self.scene == "mapping":
+                mapping(seed, scattering().evolve(**self.trouble))
             elif self.scene == "estimating":
                 fleet(seed, self.plan, calling=True, telling=False, estimating=True)
             else:

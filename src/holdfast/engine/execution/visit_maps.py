@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -19,7 +19,14 @@ from holdfast.engine.runs.map_reading import read_items
 from holdfast.engine.runs.map_results import MapPlace
 from holdfast.engine.runs.map_starting import MapRequest
 from holdfast.engine.runs.rows import read_row
-from holdfast.errors import InvalidRequest, InvalidResult, MapFailed, PayloadTooLarge, RunNotFound
+from holdfast.errors import (
+    InvalidRequest,
+    InvalidResult,
+    MapFailed,
+    PayloadTooLarge,
+    RunNotFound,
+    StoreError,
+)
 from holdfast.graph.items import find_item
 from holdfast.graph.mismatch import Mismatch, TooLarge
 from holdfast.graph.values import durable
@@ -33,7 +40,7 @@ from holdfast.model.map import (
     MappedItem,
 )
 from holdfast.model.program import Program
-from holdfast.model.wait import MapWait, Wait
+from holdfast.model.wait import MapWait, Wait, signal_kind
 from holdfast.records.codec import compress, encode
 from holdfast.records.keys import RunKey
 
@@ -125,20 +132,30 @@ class VisitMaps:
 
     async def _end_of(self, request: MapRequest) -> SignalTaken | TimerFired:
         """Return the report of the end of a map; begin the map first, unless it was begun."""
-        visit, kind = self._visit, MapWait(request.map)
-        async with self._locks.setdefault(request.map, asyncio.Lock()):
-            answer = visit.strand.answers.get(kind.key())
-            if answer is not None:
-                return answer
-            if request.map not in visit.strand.notes:
+        visit, map = self._visit, request.map
+        async with self._locks.setdefault(map, asyncio.Lock()):
+            known = self._known_end(map)
+            if known is not None:
+                return known
+            if map not in visit.strand.notes:
                 await self._begin(request)
+            kind = MapWait.of(map, visit.strand.notes[map])
             wait = await self._waits.begin(kind, None)
-            await self._poll(request.map, wait)
+            await self._poll(map, kind, wait)
             answer = await self._waits.resolve(wait)
             payload: dict[str, Any] = answer.payload if isinstance(answer, SignalTaken) else {}
             told = {name: payload[name] for name in ("status", "succeeded", "failed", "total")}
-            await self._note("MapEnded", request.map, told, {})
+            await self._note("MapEnded", map, told, {})
             return answer
+
+    def _known_end(self, map: str) -> SignalTaken | None:
+        """Return the report that an earlier execution of the visit got, in whichever round."""
+        for answer in self._visit.strand.answers.values():
+            if isinstance(answer, SignalTaken):
+                kind = signal_kind(answer.name)
+                if isinstance(kind, MapWait) and kind.map == map:
+                    return answer
+        return None
 
     async def _begin(self, request: MapRequest) -> None:
         visit = self._visit
@@ -162,10 +179,10 @@ class VisitMaps:
             ProgramEvent(visit.now_ms(), kind, data, visit.branch, notes), durable=False
         )
 
-    async def _poll(self, map: str, wait: Wait) -> None:
+    async def _poll(self, map: str, kind: MapWait, wait: Wait) -> None:
         """Ask whether a map has ended, unless its signal is here or is sure to come."""
-        visit, name = self._visit, MapWait(map).signal
-        if any(signal.name == name for signal in visit.claimed.inbox.untaken()):
+        visit = self._visit
+        if any(signal.name == kind.signal for signal in visit.claimed.inbox.untaken()):
             return
         if wait in visit.claimed.known_waits(visit.branch):
             return
@@ -190,10 +207,30 @@ class VisitMaps:
             raise RunNotFound(f"run {mapped.run!r} has no map {mapped.map!r}, or not any more")
         program = visit.external.program
         typed = program.typed_item if run == head.key and not spec.is_graph else None
-        async for entry in read_items(kernel, MapPlace(run, generation, spec)):
+        async for entry in self._items(MapPlace(run, generation, spec)):
             visit.check_open()
             if typed is not None and entry.ok:
                 entry = msgspec.structs.replace(entry, result=typed(spec.item, entry.result))
+            yield entry
+
+    async def _items(self, place: MapPlace) -> AsyncIterator[MappedItem]:
+        """Yield the items of a map; what the store fails to return is read again."""
+        claimed = self._visit.claimed
+        after, source = -1, read_items(claimed.kernel, place)
+
+        def read_on() -> Awaitable[MappedItem | None]:
+            nonlocal source
+            source = read_items(claimed.kernel, place, after=after)  # one that failed has ended
+            return anext(source, None)
+
+        while True:
+            try:
+                entry = await anext(source, None)
+            except StoreError:
+                entry = await claimed.claim.retry_store_errors(read_on)
+            if entry is None:
+                return
+            after = entry.index
             yield entry
 
     # --- arguments --------------------------------------------------------------------------------

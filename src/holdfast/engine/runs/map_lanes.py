@@ -46,6 +46,7 @@ from holdfast.engine.runs.starting import (
 from holdfast.errors import (
     ConditionFailed,
     JournalDamaged,
+    RunClosing,
     RunEnded,
     RunNotFound,
     TransactionCancelled,
@@ -79,6 +80,7 @@ from holdfast.records.map import (
 
 __all__ = [
     "ChunkOrigin",
+    "cancel_chunk",
     "chunk_id",
     "deliver_map_end",
     "lanes_here",
@@ -249,6 +251,8 @@ async def settle_chunk(
     if head.chunk.lane == NO_LANE:
         await _settle_retry(kernel, place, head, execution)
         return
+    if spec.round != head.chunk.round:
+        return  # the round that began since takes over what this chunk has done
     lane = await read_lane(kernel, place, head.chunk.lane)
     while lane is not None and lane.round == head.chunk.round and lane.at == head.chunk.number:
         execution = await _known_execution(kernel, head, execution)
@@ -408,6 +412,8 @@ async def deliver_map_end(kernel: Kernel, workers: LocalWorkers, place: MapPlace
     spec = place.spec
     lanes = await read_lanes(kernel, place)
     has_failed = any(lane.stopped == "failed" for lane in lanes)
+    if any(lane.stopped == "ended" for lane in lanes):
+        return False  # its run has ended before it
     if any(lane.round != spec.round for lane in lanes) or len(lanes) < spec.lanes:
         return False
     if not has_failed and any(lane.at is not None or lane.left for lane in lanes):
@@ -421,12 +427,13 @@ async def deliver_map_end(kernel: Kernel, workers: LocalWorkers, place: MapPlace
         "tolerated": spec.tolerated,
         "chunk": spec.chunk,
     }
-    with suppress(RunEnded, RunNotFound):  # there is no run to tell
+    # There is no run to tell, or it has expired and takes nothing any more.
+    with suppress(RunEnded, RunNotFound, RunClosing):
         await send_signal(
             kernel,
             workers,
             place.run,
-            name=MapWait(spec.map).signal,
+            name=MapWait.of(spec.map, spec.round).signal,
             id=f"end.{spec.round}",
             payload=payload,
             ends_child=True,
@@ -449,7 +456,7 @@ async def _stop_map(
             lane = await _stop_lane(kernel, place, number, why)
         if lane is not None and lane.at is not None and lane.round == place.spec.round:
             chunk = place.spec.chunk_of(lane.at, lane.lane, lane.round)
-            await _cancel_chunk(kernel, workers, place, origin, chunk)
+            await cancel_chunk(kernel, workers, place, origin, chunk)
 
 
 async def _stop_lane(kernel: Kernel, place: MapPlace, number: int, why: str) -> MapLane | None:
@@ -477,9 +484,10 @@ async def _stop_lane(kernel: Kernel, place: MapPlace, number: int, why: str) -> 
             return stopped
 
 
-async def _cancel_chunk(
+async def cancel_chunk(
     kernel: Kernel, workers: LocalWorkers, place: MapPlace, origin: Head, chunk: MapChunk
 ) -> None:
+    """Cancel the run of a chunk; if it does not exist, write a row that keeps it from starting."""
     key = RunKey(place.run.tenant, chunk_id(place.run, place.generation, chunk))
     while True:
         with suppress(RunEnded):

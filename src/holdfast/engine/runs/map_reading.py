@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.map_lanes import list_maps, read_lanes, read_map
-from holdfast.engine.runs.map_results import MapPlace, list_chunks, load_chunk
+from holdfast.engine.runs.map_results import MapPlace, list_chunks, load_chunk, read_chunk
 from holdfast.engine.runs.rows import read_row
 from holdfast.errors import RunNotFound
 from holdfast.model.map import MapLane, MappedItem, MapProgress, MapSpec, MapStatus
@@ -56,7 +56,7 @@ async def list_progress(kernel: Kernel, run: RunKey) -> list[MapProgress]:
 async def progress_of(kernel: Kernel, place: MapPlace, head: Head) -> MapProgress:
     """Return how far a map is; ``head`` is the row of its run."""
     spec, lanes = place.spec, await read_lanes(kernel, place)
-    retried = sum(retry.status == "finished" for retry in await read_retries(kernel, place))
+    retried = await _count_retried(kernel, place, lanes)
     return MapProgress(
         map=spec.map,
         node=spec.node,
@@ -78,6 +78,21 @@ async def progress_of(kernel: Kernel, place: MapPlace, head: Head) -> MapProgres
         cost_usd=sum(lane.nanodollars for lane in lanes) / NANODOLLARS_PER_DOLLAR,
         started_ms=spec.started_ms,
     )
+
+
+async def _count_retried(kernel: Kernel, place: MapPlace, lanes: list[MapLane]) -> int:
+    """Return how many items have succeeded since their chunks were counted.
+
+    A chunk that ran again counts what was retried before, so only the results tell.
+    """
+    retries = await read_retries(kernel, place)
+    numbers = {each.index // place.spec.chunk for each in retries if each.status == "finished"}
+    counted = {number: ended for lane in lanes for number, ended in lane.bad.items()}
+    retried = 0
+    for number in sorted(numbers & counted.keys()):
+        entries = await read_chunk(kernel, place, number)
+        retried += sum(entry.ok for entry in entries.values()) - counted[number][0]
+    return retried
 
 
 def _status(spec: MapSpec, lanes: list[MapLane], head: Head) -> MapStatus:
@@ -112,7 +127,11 @@ async def read_bad_items(
 ) -> AsyncIterator[MappedItem]:
     """Yield the items of a map that failed, by index. Only chunks with failures are read."""
     first = (after + 1) // place.spec.chunk
-    bad = {number for lane in await read_lanes(kernel, place) for number in lane.bad}
+    lanes = await read_lanes(kernel, place)
+    bad = {number for lane in lanes for number in lane.bad}
+    # What failed before a round stays so until the round has run it again.
+    later = [lane for lane in lanes if lane.round]
+    bad |= {number for lane in later for number in (*lane.redo, lane.at) if number is not None}
     for number in sorted(bad):
         if number < first:
             continue

@@ -82,13 +82,14 @@ async def write_results(
 
 async def write_values(kernel: Kernel, place: MapPlace, number: int, values: Sequence[Any]) -> None:
     """Store the values of the items of one chunk."""
-    await _write(kernel, place, f"{_VALUES}#{number:08d}#0", list(values))
+    await _write(kernel, place, f"{_VALUES}#{number:08d}#{place.spec.values}", list(values))
 
 
 async def load_values(kernel: Kernel, place: MapPlace, number: int) -> list[Any]:
     """Return the values of the items of one chunk."""
     async for part in _list(kernel, place, _VALUES, number, number):
-        return await _load(kernel, place, _VALUES, part)
+        if part.version == place.spec.values:
+            return await _load(kernel, place, _VALUES, part)
     return []
 
 
@@ -118,7 +119,9 @@ async def load_chunk(
     entries: dict[int, MappedItem] = {}
     rounds = [part for part in parts if part.version.startswith(_ROUND)]
     retries = [part for part in parts if part.version.startswith(_RETRY)]
-    for part in (*rounds[-1:], *retries):
+    # Two processes may have stored what they knew of the last round: a success counts.
+    last = [part for part in rounds if part.version == rounds[-1].version]
+    for part in (*last, *retries):
         for row in await _load(kernel, place, _RESULTS, part):
             entry = _entry(row)
             known = entries.get(entry.index)

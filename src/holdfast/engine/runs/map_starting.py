@@ -15,21 +15,39 @@ from typing import Any
 import msgspec
 
 from holdfast.display import get_logger
+from holdfast.engine.journal.reader import load_journal
 from holdfast.engine.journal.writer import PositionTaken
 from holdfast.engine.kernel.kernel import ClaimLost, Kernel
+from holdfast.engine.runs.chunk_program import chunk_entries
 from holdfast.engine.runs.local_workers import LocalWorkers
 from holdfast.engine.runs.map_lanes import (
     ChunkOrigin,
+    cancel_chunk,
+    chunk_id,
     lanes_here,
     origin_of,
     read_lane,
     read_map,
     start_chunk,
 )
-from holdfast.engine.runs.map_results import MapPlace, write_values
-from holdfast.errors import ConditionFailed, OutcomeUnknown, StoreUnavailable
+from holdfast.engine.runs.map_results import (
+    MapPlace,
+    read_chunk,
+    round_version,
+    write_results,
+    write_values,
+)
+from holdfast.engine.runs.rows import read_row
+from holdfast.errors import (
+    ConditionFailed,
+    JournalDamaged,
+    OutcomeUnknown,
+    RunNotFound,
+    StoreUnavailable,
+)
 from holdfast.model.map import MapLane, MapSpec, lane_count, lane_of_new_round, new_lane
 from holdfast.records.head import ENDED, Head, RunRef, head_of
+from holdfast.records.keys import RunKey
 from holdfast.records.map import (
     create_lane_write,
     create_map_write,
@@ -91,7 +109,7 @@ async def start_map(
         for some in _batches(range(spec.lanes)):
             await asyncio.gather(
                 *(
-                    _begin_lane(kernel, workers, place, origin, lane, here=lane < kept)
+                    _begin_lane(kernel, workers, place, head, origin, lane, here=lane < kept)
                     for lane in some
                 )
             )
@@ -135,6 +153,7 @@ def _spec(kernel: Kernel, head: Head, request: MapRequest, retried: str) -> MapS
         item=request.item,
         is_graph=request.is_graph,
         is_list=request.values is not None,
+        values="" if request.values is None else kernel.ids.new(),
         total=request.total,
         chunk=request.chunk,
         lanes=lane_count(request.total, chunk=request.chunk, concurrency=request.concurrency),
@@ -177,6 +196,7 @@ async def _begin_lane(
     kernel: Kernel,
     workers: LocalWorkers,
     place: MapPlace,
+    parent: Head,
     origin: ChunkOrigin,
     number: int,
     *,
@@ -184,7 +204,7 @@ async def _begin_lane(
 ) -> None:
     """Write a lane, unless it has begun in this round, and start the chunk at which it is."""
     spec = place.spec
-    lane = await _begun_lane(kernel, place, number)
+    lane = await _begun_lane(kernel, workers, place, parent, number)
     if lane.stopped == "ended":
         raise PositionTaken(f"run {place.run.id!r} has ended")
     if lane.at is not None and not lane.stopped:
@@ -192,17 +212,23 @@ async def _begin_lane(
         await start_chunk(kernel, workers, place, origin, chunk, here=here)
 
 
-async def _begun_lane(kernel: Kernel, place: MapPlace, number: int) -> MapLane:
+async def _begun_lane(
+    kernel: Kernel, workers: LocalWorkers, place: MapPlace, parent: Head, number: int
+) -> MapLane:
     while True:
         lane = await read_lane(kernel, place, number)
         if lane is not None and lane.round == place.spec.round:
             return lane
+        if lane is not None and lane.round > place.spec.round:
+            raise ClaimLost  # the run was retried since this process owned it
         if lane is None:
             begun = new_lane(place.spec, number)
             write: Any = create_lane_write(
                 place.run, place.generation, place.spec, begun, token=kernel.ids.new()
             )
         else:
+            if lane.at is not None:
+                await _take_over_chunk(kernel, workers, place, parent, lane)
             begun = lane_of_new_round(place.spec, lane)
             write = lane_write(
                 place.run, place.generation, place.spec.map, begun, token=kernel.ids.new()
@@ -210,6 +236,32 @@ async def _begun_lane(kernel: Kernel, place: MapPlace, number: int) -> MapLane:
         with suppress(ConditionFailed):
             await kernel.resolve_write(kernel.maps, write)
             return begun
+
+
+async def _take_over_chunk(
+    kernel: Kernel, workers: LocalWorkers, place: MapPlace, parent: Head, lane: MapLane
+) -> None:
+    """End the chunk at which a lane of an earlier round is, and store the results that it has.
+
+    Its run may go on, or it was cancelled and not settled: the retry of the parent came first.
+    """
+    assert lane.at is not None
+    chunk = place.spec.chunk_of(lane.at, lane.lane, lane.round)
+    await cancel_chunk(kernel, workers, place, parent, chunk)
+    run = RunKey(place.run.tenant, chunk_id(place.run, place.generation, chunk))
+    try:
+        head = await read_row(kernel, run)
+        if head.freed:
+            return  # it never ran, or its journal is gone
+        execution = (await load_journal(kernel, head)).execution
+    except (JournalDamaged, RunNotFound):
+        return
+    entries = {entry.index: entry for entry in chunk_entries(execution)}
+    for index, entry in (await read_chunk(kernel, place, chunk.number)).items():
+        if entry.ok or index not in entries:
+            entries[index] = entry
+    version = round_version(chunk.round)
+    await write_results(kernel, place, chunk.number, version, entries.values())
 
 
 def _batches(numbers: range) -> Iterable[range]:

@@ -18,14 +18,19 @@ _PR_SET_NO_NEW_PRIVS = 38
 _FILES_MAX = 64
 
 
-def die_with_parent(parent: int) -> None:
-    """End this process when its parent ends, or closes the other end of standard input."""
+def die_with_parent(parent: int, *, watches_input: bool = True) -> None:
+    """End this process when its parent ends, or closes the other end of standard input.
+
+    A process that reads its input itself passes ``watches_input=False``, and ends with its input.
+    """
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
+    if not watches_input:
+        return
 
     def wait_for_end() -> None:
         while os.read(0, 1024):
