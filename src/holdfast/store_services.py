@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from holdfast.access.api_keys import ApiKeys
 from holdfast.access.sessions import Sessions
 from holdfast.clock import Clock
+from holdfast.documents.documents import Documents
 from holdfast.engine.client import sweep
 from holdfast.engine.client.bulk_jobs import BulkJobs
 from holdfast.engine.client.quota_levels import QuotaLevels
@@ -47,6 +48,7 @@ class StoreServices:
         self._webhooks = Webhooks(kernel, tenant)
         self._callbacks = Callbacks(kernel, services.workers)
         self._reviews = Reviews(kernel, services.workers, tenant, reviews)
+        self._documents = Documents(kernel, services.workers, tenant)
         if public_url := public_url or os.environ.get("HOLDFAST_PUBLIC_URL"):
             self._callbacks.set_public_url(public_url)
         self._fleet = Fleet(kernel, tenant, lambda: self.saved)
@@ -91,6 +93,11 @@ class StoreServices:
     def reviews(self) -> Reviews:
         """The reviews that runs asked for, which people decide."""
         return self._reviews
+
+    @property
+    def documents(self) -> Documents:
+        """The documents: projects, what was added to them, and the workflows that process it."""
+        return self._documents
 
     @property
     def saved(self) -> Saved:

@@ -3,8 +3,9 @@
 A blob is written before the item that names it, so a process that dies between the two leaves an
 orphan. So does a row that its ttl deletes before its blobs were deleted. All blobs of a run are
 below one prefix with the run's generation in it, and a generation is never used again. So a prefix
-is orphaned for good if its generation is old and not in the run's row. A shared answer is orphaned
-if its item names another blob, or is gone.
+is orphaned for good if its generation is old and not in the run's row. The blobs of a document are
+below a prefix with the document's generation. A shared answer is orphaned if its item names another
+blob, or is gone.
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ import msgspec
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import ItemDamaged, JournalDamaged, StoreUnusable
 from holdfast.model.progress import SweepProgress
-from holdfast.records.blob_keys import AnswerBlob, RunBlobs, answer_blob_of, run_blobs_of
+from holdfast.records.blob_keys import (
+    AnswerBlob,
+    DocumentBlobs,
+    RunBlobs,
+    answer_blob_of,
+    document_blobs_of,
+    run_blobs_of,
+)
+from holdfast.records.document import is_there
+from holdfast.records.document_keys import pointer_key
 from holdfast.records.head import is_past_ttl
 from holdfast.storage import Blobs, Table
 
@@ -29,7 +39,7 @@ __all__ = ["sweep_blobs"]
 _CONCURRENT_MAX = 16
 
 Verdict: TypeAlias = Literal["kept", "young", "freed"]
-BlobOwner: TypeAlias = RunBlobs | AnswerBlob
+BlobOwner: TypeAlias = RunBlobs | AnswerBlob | DocumentBlobs
 
 
 async def sweep_blobs(
@@ -109,11 +119,19 @@ class _BlobSweep:
         if owner.made_ms >= self._before_ms:
             return "young"
         try:
-            is_run = isinstance(owner, RunBlobs)
-            is_kept = await (self._is_run_kept(owner) if is_run else self._is_answer_kept(owner))
+            is_kept = await self._is_kept(owner)
         except (ItemDamaged, JournalDamaged, KeyError, TypeError):
             return "kept"  # a damaged item may name them
         return "kept" if is_kept else "freed"
+
+    async def _is_kept(self, owner: BlobOwner) -> bool:
+        match owner:
+            case RunBlobs():
+                return await self._is_run_kept(owner)
+            case AnswerBlob():
+                return await self._is_answer_kept(owner)
+            case DocumentBlobs():
+                return await self._is_document_kept(owner)
 
     async def _is_run_kept(self, run: RunBlobs) -> bool:
         # A consistent read: a stale one could show the row of an earlier run.
@@ -129,9 +147,18 @@ class _BlobSweep:
         item = await self._rows.get(answer.key)
         return item is not None and item["id"] == answer.id and item["until_ms"] > self._now_ms
 
+    async def _is_document_kept(self, document: DocumentBlobs) -> bool:
+        item = await self._rows.get(pointer_key(document.tenant, document.document))
+        # While it is being deleted, the delete removes its blobs; it may have stopped after that.
+        return (
+            item is not None
+            and item["generation"] == document.generation
+            and is_there(item, self._now_ms)
+        )
+
     async def _free_blobs(self, owner: BlobOwner) -> int:
         """Delete orphaned blobs, or only count them in a dry run; return how many there were."""
-        if isinstance(owner, RunBlobs):
+        if not isinstance(owner, AnswerBlob):
             return await (self._count_blobs if self._dry_run else self.blobs.delete_all)(
                 owner.prefix
             )
@@ -156,4 +183,4 @@ def _with_counts(progress: SweepProgress, counts: Counter[str]) -> SweepProgress
 
 
 def _owner_of(blob_key: str) -> BlobOwner | None:
-    return run_blobs_of(blob_key) or answer_blob_of(blob_key)
+    return run_blobs_of(blob_key) or answer_blob_of(blob_key) or document_blobs_of(blob_key)

@@ -40,7 +40,7 @@ from holdfast.records.head import Head
 from holdfast.records.keys import SETTINGS
 from holdfast.records.reaping import SWEEPS_MAX
 from holdfast.records.settings import Settings, UserHash
-from holdfast.storage import Blobs, Delete, Put, Store, Table, Update
+from holdfast.storage import Blobs, Delete, Put, Store, Table, TransactionWrite, Update
 from holdfast.storage.layout import TOKEN
 
 __all__ = ["STORE_RETRY_SECONDS", "ClaimLost", "Kernel", "StoreOutage"]
@@ -246,7 +246,7 @@ class Kernel:
                     raise
                 await self._back_off(next(backoffs), alive, error)
 
-    async def resolve_transaction(self, table: Table, writes: Sequence[Put | Update]) -> None:
+    async def resolve_transaction(self, table: Table, writes: Sequence[TransactionWrite]) -> None:
         """Carry out a transaction, re-sent byte for byte until its outcome is known.
 
         Raises:

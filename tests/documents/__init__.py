@@ -1,0 +1,1 @@
+"""Tests of documents: the service on the table, and its items."""
