@@ -9,18 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypedDict
 
+from documents.groups import map_segments
 from documents.processing import Desk, Job, Processing, Work
 from documents.prompts import SegmentAnalysis, analysis_prompt
 from documents.segments import SegmentContent, SegmentRecord, is_blank
 from documents.steps import ATTEMPTS, TRANSIENT
-from holdfast import Context, Graph, Retry
+from holdfast import Context, Graph, Mapped, Retry
 from holdfast.errors import CallFailed, InvalidAnswer
 
 __all__ = ["SegmentFailed", "add_analysis", "shown_analysis"]
 
+_ANSWER_TOKENS_MAX = 4_000
 _SUMMARY_CHARS_MAX = 1_000
-_ENTITIES_MAX = 60
-_NAME_CHARS_MAX = 200
+_ENTITIES_MAX = 20
+_NAME_CHARS_MAX = 100
 # What the item in the table shows: it should stay below 1 KB, which is one write unit.
 _SHOWN_SUMMARY_CHARS = 200
 _SHOWN_ENTITIES = 5
@@ -35,7 +37,7 @@ class SegmentFailed(Exception):
 class Analysed(TypedDict):
     """What the analyzer made."""
 
-    analysed: dict[str, Any]
+    analysed: Mapped
 
 
 def add_analysis(graph: Graph[Processing], desk: Desk) -> Callable[[Processing, Context], object]:
@@ -52,7 +54,7 @@ def add_analysis(graph: Graph[Processing], desk: Desk) -> Callable[[Processing, 
         except (SegmentFailed, CallFailed, InvalidAnswer) as error:
             reason = " ".join(str(error).split())[:_REASON_CHARS_MAX]
             await _put(work, ctx, index, record, [], error=reason)
-            raise SegmentFailed(reason) from error
+            raise SegmentFailed(reason) from None
         await _put(work, ctx, index, record, [shown_analysis(analysis, model)])
         return analysis
 
@@ -62,7 +64,8 @@ def add_analysis(graph: Graph[Processing], desk: Desk) -> Callable[[Processing, 
         work = Work(desk, ctx, state.job)
         async with work.steps.running("segment_analyzer", total=state.segments):
             await work.steps.update(total_segments=state.segments)
-            done = await ctx.map(
+            done = await map_segments(
+                ctx,
                 analyze_segment,
                 state.segments,
                 chunk=50,
@@ -70,7 +73,7 @@ def add_analysis(graph: Graph[Processing], desk: Desk) -> Callable[[Processing, 
                 tolerate=desk.settings.tolerate,
                 given=state.job.as_json(source=state.built),
             )
-        return {"analysed": done.as_json()}
+        return {"analysed": done}
 
     return segment_analyzer
 
@@ -102,6 +105,7 @@ async def _analysed(work: Work, ctx: Context, record: SegmentRecord) -> tuple[di
         "small",
         analysis_prompt(content.prompt_text(), await work.instructions()),
         output=SegmentAnalysis,
+        max_tokens=_ANSWER_TOKENS_MAX,
         fallback="large",
         share=True,
         record="none",
@@ -141,8 +145,8 @@ async def _put(
     await work.documents.put_segment(
         work.job.workflow,
         index + 1,
-        s3_key=record.uri,
-        image_uri=record.image_uri,
+        s3_key=record.uri or None,
+        image_uri=record.image_uri or None,
         image_analysis=analyses,
         status="completed" if error is None else "failed",
         error=error,

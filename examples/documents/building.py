@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, TypedDict
 
 from documents.catalogue import group_range, groups_of
-from documents.groups import check_tolerance, gathered, group_result
+from documents.groups import check_tolerance, gathered, group_result, map_segments
 from documents.pieces import store_content
 from documents.preparation import stages
 from documents.processing import Desk, Job, Processing, Work
@@ -78,7 +78,8 @@ def add_building(graph: Graph[Processing], desk: Desk) -> Callable[[Processing, 
                 "transcribed": state.transcribed,
                 "crawled": state.crawled,
             }
-            done = await ctx.map(
+            done = await map_segments(
+                ctx,
                 build_segments,
                 groups_of(job.segments),
                 chunk=5,

@@ -19,6 +19,7 @@ __all__ = ["CacheFull", "FileCache"]
 
 _NAME = re.compile(r"[0-9a-f]{64}")
 _UNFINISHED = ".part"
+_USED = ".used"
 
 
 class CacheFull(OSError):
@@ -81,7 +82,8 @@ class FileCache:
         if not path.exists() or not os.path.samestat(os.fstat(held), path.stat()):
             os.close(held)
             return None
-        os.utime(held)
+        # Not the time of the file itself: its reader would take it for changed.
+        (self._folder / f"{sha256}{_USED}").touch()
         return held
 
     def _make_room(self, size: int) -> None:
@@ -90,14 +92,17 @@ class FileCache:
                 f"a file of {size:,} bytes does not fit into the cache of {self._bytes_max:,} "
                 "bytes; set DOCUMENTS_CACHE_BYTES"
             )
-        files = [(entry.stat(), Path(entry)) for entry in os.scandir(self._folder)]
-        files.sort(key=lambda file: file[0].st_mtime_ns)
-        left = sum(found.st_size for found, _ in files)
-        for found, path in files:
+        paths = [
+            Path(entry) for entry in os.scandir(self._folder) if not entry.name.endswith(_USED)
+        ]
+        files = sorted(((_last_used(path), path) for path in paths), key=lambda file: file[0])
+        left = sum(_size(path) for path in paths)
+        for _, path in files:
             if left + size <= self._bytes_max:
                 return
+            freed = _size(path)
             if self._delete_unused(path):
-                left -= found.st_size
+                left -= freed
         if left + size > self._bytes_max:
             raise CacheFull(f"all files in {self._folder} are in use; set DOCUMENTS_CACHE_BYTES")
 
@@ -115,6 +120,7 @@ class FileCache:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             path.unlink(missing_ok=True)
+            path.with_name(f"{path.name}{_USED}").unlink(missing_ok=True)
         except BlockingIOError:
             return False
         finally:
@@ -124,6 +130,19 @@ class FileCache:
 
 def _make_private(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _last_used(path: Path) -> int:
+    for known in (path.with_name(f"{path.name}{_USED}"), path):
+        with suppress(FileNotFoundError):
+            return known.stat().st_mtime_ns
+    return 0
+
+
+def _size(path: Path) -> int:
+    with suppress(FileNotFoundError):
+        return path.stat().st_size
+    return 0
 
 
 def _is_alive(process: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,9 +10,10 @@ from documents.catalogue import Catalogue, group_range
 from documents.processing import Work
 from documents.segments import SegmentRecord
 from documents.steps import StepFailed, shown_indices
-from holdfast import MappedItem
+from holdfast import Context, Mapped, MappedItem
+from holdfast.errors import MapFailed
 
-__all__ = ["Gathered", "check_tolerance", "gathered", "group_result"]
+__all__ = ["Gathered", "check_tolerance", "gathered", "group_result", "map_segments"]
 
 _REASON_CHARS_MAX = 300
 
@@ -26,6 +27,42 @@ class Gathered:
     """The numbers of the segments that failed, from 1."""
     reason: str = ""
     """The reason of the first failure."""
+
+
+async def map_segments(
+    ctx: Context,
+    item: Callable[[int, Context], Awaitable[dict[str, Any]]],
+    number: int,
+    **options: Any,
+) -> Mapped:
+    """Do as `Context.map`. If too many items fail, the error has the reason of the first one.
+
+    Raises:
+        StepFailed: more items failed than may.
+    """
+    try:
+        return await ctx.map(item, number, **options)
+    except MapFailed as error:
+        reason = await _first_reason(ctx, error)
+        raise StepFailed(
+            f"{error.failed} of {error.total} failed, {error.tolerated} may; then the rest was "
+            f"cancelled. The first one: {reason}"
+        ) from error
+
+
+async def _first_reason(ctx: Context, error: MapFailed) -> str:
+    ended = Mapped(
+        run=ctx.run_id,
+        map=error.map,
+        total=error.total,
+        succeeded=0,
+        failed=error.failed,
+        chunk=1,
+    )
+    async for entry in ctx.mapped(ended):
+        if entry.failure is not None:
+            return entry.failure.message[:_REASON_CHARS_MAX]
+    return str(error)
 
 
 async def group_result(

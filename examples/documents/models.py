@@ -32,7 +32,7 @@ _FIRM = re.compile(r" (?:Bank|Company|Group|Industries|Partners|Works)$")
 _PLACE = re.compile(r" (?:City|County|Harbour|Island|Valley)$")
 _WORD = re.compile(r"[A-Za-z]{5,}")
 _SUMMARY_CHARS = 240
-_ENTITIES_MAX = 40
+_ENTITIES_MAX = 20
 _TOPICS_MAX = 5
 
 

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Any, TypedDict
 
 from documents.catalogue import group_range, groups_of
-from documents.groups import check_tolerance, gathered, group_result
+from documents.groups import check_tolerance, gathered, group_result, map_segments
 from documents.processing import Desk, Job, Processing, Work
 from documents.segments import SegmentContent, SegmentRecord
 from documents.steps import ATTEMPTS, TRANSIENT
@@ -49,7 +49,8 @@ def add_parsing(graph: Graph[Processing], desk: Desk) -> Callable[[Processing, C
             return {}
         work = Work(desk, ctx, job)
         async with work.steps.running("format_parser", total=job.segments):
-            done = await ctx.map(
+            done = await map_segments(
+                ctx,
                 parse_pages,
                 groups_of(job.segments),
                 chunk=1,

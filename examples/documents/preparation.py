@@ -95,12 +95,12 @@ async def _job_of(desk: Desk, ctx: Context, workflow: DocumentWorkflow) -> Job:
         ocr_model=project.ocr_model,
         uri=workflow.file_uri,
         name=workflow.file_name,
-        kind="web",
+        kind="web" if workflow.kind == "WEB" else "",
     )
     said = Instructions(project.language, project.document_prompt)
     uri = await Work(desk, ctx, job).shelf.put("instructions", asdict(said))
     job = replace(job, instructions=uri)
-    if workflow.kind == "WEB":
+    if job.kind == "web":
         return job
     file = await documents.files.get(workflow.file_uri, tenant=tenant)
     return replace(job, sha256=file.sha256, bytes=file.bytes)

@@ -19,7 +19,7 @@ from documents.prompts import Instructions
 from documents.settings import Settings
 from documents.shelf import Shelf
 from documents.steps import Steps
-from holdfast import Context
+from holdfast import Context, Mapped
 from holdfast.documents.node_access import documents_of
 from holdfast.integrations.crawling import CrawlLimits
 from holdfast.integrations.reading import (
@@ -91,7 +91,7 @@ class Processing:
     built: str = ""
     """The catalogue of all segments."""
     segments: int = 0
-    analysed: dict[str, Any] = field(default_factory=dict[str, Any])
+    analysed: Mapped | None = None
     """The cursor on the analyses."""
     graph: str = ""
     """The address of the graph of entities."""

@@ -38,7 +38,8 @@ _RULES = (
 )
 _ANALYSE = (
     "Say in at most three sentences what this part of a document says. Then list the entities that "
-    "it names, each once, and the relations between them that it states."
+    "it names, each once, and the relations between them that it states: at most 20 of each, the "
+    "important ones first."
 )
 _GROUP = (
     "These are summaries of consecutive parts of one document, in their order. Sum them up in at "

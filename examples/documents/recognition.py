@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from documents.catalogue import group_range, groups_of
-from documents.groups import check_tolerance, gathered, group_result
+from documents.groups import check_tolerance, gathered, group_result, map_segments
 from documents.parsing import store_image
 from documents.processing import Desk, Job, Processing, Work
 from documents.segments import SegmentContent, SegmentRecord
@@ -60,7 +60,8 @@ def add_recognition(
             return {}
         work = Work(desk, ctx, job)
         async with work.steps.running("paddleocr_processor", total=job.segments):
-            done = await ctx.map(
+            done = await map_segments(
+                ctx,
                 recognize_pages,
                 groups_of(job.segments),
                 chunk=1,
@@ -99,8 +100,8 @@ async def _recognized(
         stored = await caller.call(_reading_of(work, engine, page), number)
     except CallFailed as error:
         if error.is_a(NotConfigured):
-            raise StepFailed(str(error)) from error
-        return SegmentRecord(error=str(error)[:300])
+            raise StepFailed(error.reason) from error
+        return SegmentRecord(error=error.reason[:300] or "the engine failed")
     return SegmentRecord.of(stored)
 
 

@@ -26,7 +26,7 @@ def add_relating(graph: Graph[Processing], desk: Desk) -> Callable[[Processing, 
 
     @graph.node(retry=Retry(attempts=ATTEMPTS, on=TRANSIENT))
     async def graph_builder(state: Processing, ctx: Context) -> Related:
-        assert state.job is not None  # the first node made it
+        assert state.job is not None and state.analysed is not None  # nodes before made them
         work = Work(desk, ctx, state.job)
         async with work.steps.running("graph_builder"):
             gathering = EntityGraph()

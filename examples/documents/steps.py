@@ -15,6 +15,7 @@ from holdfast.errors import (
     CallFailed,
     DocumentNotFound,
     DocumentWorkflowNotFound,
+    HoldfastError,
     StatusRefused,
     StoreError,
 )
@@ -64,7 +65,9 @@ class Steps:
     async def skip(self, *steps: StepName) -> None:
         """Report that steps are not needed."""
         for step in steps:
-            await self._documents.end_step(self._workflow, step, "skipped", tenant=self._tenant)
+            await self._documents.end_step(
+                self._workflow, step, status="skipped", tenant=self._tenant
+            )
 
     async def update(
         self,
@@ -110,7 +113,7 @@ class Steps:
     async def _fail(self, step: StepName, reason: str) -> None:
         with suppress(DocumentWorkflowNotFound, StatusRefused):
             await self._documents.end_step(
-                self._workflow, step, "failed", error=reason, tenant=self._tenant
+                self._workflow, step, status="failed", error=reason, tenant=self._tenant
             )
             await self._documents.set_status(
                 self._workflow, "failed", error=f"{step}: {reason}", tenant=self._tenant
@@ -122,8 +125,9 @@ class Steps:
 
 def _reason(error: Exception) -> str:
     """Return what people read."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    known = isinstance(error, StepFailed | CallFailed)
+    said = error.reason if isinstance(error, CallFailed) else str(error)
+    text = " ".join(said.split()) or type(error).__name__
+    known = isinstance(error, StepFailed | HoldfastError)
     return (text if known else f"{type(error).__name__}: {text}")[:_REASON_CHARS_MAX]
 
 

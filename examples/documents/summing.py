@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Callable
 from typing import Any, TypedDict
 
+from documents.groups import map_segments
 from documents.processing import Desk, Job, Processing, Work
 from documents.prompts import DocumentSummary, GroupSummary, document_prompt, group_prompt
 from documents.steps import ATTEMPTS, TRANSIENT
@@ -17,6 +18,7 @@ from holdfast import END, Context, Graph, MappedItem, Retry
 
 __all__ = ["add_summing"]
 
+_ANSWER_TOKENS_MAX = 2_000
 _SUMMARY_CHARS_MAX = 2_000
 _TOPICS_MAX = 20
 
@@ -43,6 +45,7 @@ def add_summing(graph: Graph[Processing], desk: Desk) -> Callable[[Processing, C
             "small",
             group_prompt(summaries, await work.instructions()),
             output=GroupSummary,
+            max_tokens=_ANSWER_TOKENS_MAX,
             fallback="large",
             share=True,
             record="none",
@@ -51,13 +54,14 @@ def add_summing(graph: Graph[Processing], desk: Desk) -> Callable[[Processing, C
 
     @graph.node(retry=retry)
     async def document_summarizer(state: Processing, ctx: Context) -> Summed:
-        assert state.job is not None  # the first node made it
+        assert state.job is not None and state.analysed is not None  # nodes before made them
         work = Work(desk, ctx, state.job)
         async with work.steps.running("document_summarizer", ends=False):
             if not state.summaries:
                 return await _stored(work, 0, ctx.mapped(state.analysed))
             if state.left > GROUP:
-                done = await ctx.map(
+                done = await map_segments(
+                    ctx,
                     summarize_group,
                     -(-state.left // GROUP),
                     chunk=10,
@@ -106,6 +110,7 @@ async def _whole(work: Work, ctx: Context, summaries: list[str]) -> str:
             "large",
             document_prompt(summaries, await work.instructions()),
             output=DocumentSummary,
+            max_tokens=_ANSWER_TOKENS_MAX,
             share=True,
             record="none",
         )

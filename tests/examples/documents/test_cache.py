@@ -15,6 +15,18 @@ import pytest
 from documents.cache import CacheFull, FileCache
 
 
+def files(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir() if path.suffix != ".used"}
+
+
+def marks(path: Path) -> tuple[int, int]:
+    return path.stat().st_mtime_ns, path.stat().st_ctime_ns
+
+
+def set_used(path: Path, age: float) -> None:
+    os.utime(f"{path}.used", (age * 1e6, age * 1e6))
+
+
 def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
@@ -49,10 +61,18 @@ async def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
     sources = [Source(bytes([number]) * 100) for number in range(3)]
     for age, source in ((30, sources[0]), (20, sources[1])):
         await source.read(cache)
-        os.utime(tmp_path / source.sha256, (age * 1e6, age * 1e6))
-    os.utime(tmp_path / sources[0].sha256, (40e6, 40e6))
+        set_used(tmp_path / source.sha256, age)
+    set_used(tmp_path / sources[0].sha256, 40)
     await sources[2].read(cache)
-    assert {path.name for path in tmp_path.iterdir()} == {sources[0].sha256, sources[2].sha256}
+    assert files(tmp_path) == {sources[0].sha256, sources[2].sha256}
+
+
+async def test_a_use_does_not_change_the_file(tmp_path: Path) -> None:
+    cache, source = FileCache(tmp_path, bytes_max=1_000), Source(b"content")
+    async with cache.opened(source.sha256, 7, source.download) as path:
+        before = os.stat(path)
+        await source.read(cache)
+        assert (before.st_mtime_ns, before.st_ctime_ns) == marks(path)
 
 
 async def test_a_file_in_use_is_not_deleted(tmp_path: Path) -> None:
@@ -70,21 +90,23 @@ async def test_a_download_that_fails_leaves_nothing(tmp_path: Path) -> None:
     cache, source = FileCache(tmp_path, bytes_max=1_000), Source(b"content")
 
     async def fail(path: Path) -> None:
-        path.write_bytes(b"cont")
+        await asyncio.to_thread(path.write_bytes, b"cont")
         raise ConnectionError("cut")
 
     with pytest.raises(ConnectionError):
         async with cache.opened(source.sha256, 7, fail):
             raise AssertionError
-    assert list(tmp_path.iterdir()) == []
+    assert files(tmp_path) == set()
     assert await source.read(cache) == b"content"
 
 
+def ended_process() -> int:
+    told = (sys.executable, "-c", "import os; print(os.getpid())")
+    return int(subprocess.run(told, capture_output=True, check=True).stdout)
+
+
 async def test_what_a_killed_process_left_is_deleted(tmp_path: Path) -> None:
-    killed = subprocess.run(
-        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True
-    )
-    left = tmp_path / f"{'0' * 64}.{int(killed.stdout)}.part"
+    left = tmp_path / f"{'0' * 64}.{ended_process()}.part"
     left.write_bytes(b"x" * 100)
     alive = tmp_path / f"{'1' * 64}.{os.getpid()}.part"
     alive.write_bytes(b"x" * 10)
