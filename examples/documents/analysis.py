@@ -6,6 +6,7 @@ other documents. Each segment writes its item of the table once.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any, TypedDict
 
@@ -19,6 +20,9 @@ from holdfast.errors import CallFailed, InvalidAnswer
 
 __all__ = ["SegmentFailed", "add_analysis", "shown_analysis"]
 
+# The results of a chunk are its state until it ends: 25 of 8 KB at most.
+_CHUNK = 25
+_ANALYSIS_BYTES_MAX = 8 * 1024
 _ANSWER_TOKENS_MAX = 4_000
 _SUMMARY_CHARS_MAX = 1_000
 _ENTITIES_MAX = 20
@@ -68,7 +72,7 @@ def add_analysis(graph: Graph[Processing], desk: Desk) -> Callable[[Processing, 
                 ctx,
                 analyze_segment,
                 state.segments,
-                chunk=50,
+                chunk=_CHUNK,
                 concurrency=desk.settings.concurrency,
                 tolerate=desk.settings.tolerate,
                 given=state.job.as_json(source=state.built),
@@ -108,6 +112,7 @@ async def _analysed(work: Work, ctx: Context, record: SegmentRecord) -> tuple[di
         max_tokens=_ANSWER_TOKENS_MAX,
         fallback="large",
         share=True,
+        key=f"{ctx.key}/segment",
         record="none",
     )
     return _bounded(answer.value), answer.model
@@ -115,21 +120,26 @@ async def _analysed(work: Work, ctx: Context, record: SegmentRecord) -> tuple[di
 
 def _bounded(said: SegmentAnalysis) -> dict[str, Any]:
     """Return an analysis as JSON, without what a model may write too much of."""
-    return {
-        "summary": said.summary[:_SUMMARY_CHARS_MAX],
-        "entities": [
-            {"name": each.name[:_NAME_CHARS_MAX], "kind": each.kind}
-            for each in said.entities[:_ENTITIES_MAX]
-        ],
-        "relations": [
-            {
-                "source": each.source[:_NAME_CHARS_MAX],
-                "relation": each.relation[:_NAME_CHARS_MAX],
-                "target": each.target[:_NAME_CHARS_MAX],
-            }
-            for each in said.relations[:_ENTITIES_MAX]
-        ],
-    }
+    entities, relations = said.entities[:_ENTITIES_MAX], said.relations[:_ENTITIES_MAX]
+    while True:
+        analysis = {
+            "summary": said.summary[:_SUMMARY_CHARS_MAX],
+            "entities": [
+                {"name": each.name[:_NAME_CHARS_MAX], "kind": each.kind} for each in entities
+            ],
+            "relations": [
+                {
+                    "source": each.source[:_NAME_CHARS_MAX],
+                    "relation": each.relation[:_NAME_CHARS_MAX],
+                    "target": each.target[:_NAME_CHARS_MAX],
+                }
+                for each in relations
+            ],
+        }
+        # In some scripts a character has four bytes.
+        if len(json.dumps(analysis, ensure_ascii=False).encode()) <= _ANALYSIS_BYTES_MAX:
+            return analysis
+        entities, relations = entities[: len(entities) // 2], relations[: len(relations) // 2]
 
 
 async def _put(

@@ -58,7 +58,11 @@ def application(settings: Settings | None = None, **changes: Any) -> Application
     parts: dict[str, Any] = {
         "settings": settings,
         "cache": FileCache(settings.cache, bytes_max=settings.cache_bytes_max),
-        "reader": FileReader(limits=ReadLimits(text_chars_max=_TEXT_CHARS_MAX)),
+        "reader": FileReader(
+            limits=ReadLimits(
+                text_chars_max=_TEXT_CHARS_MAX, image_pixels_max=settings.image_pixels
+            )
+        ),
         "recognizer": partial(ocr_engine, region=settings.region),
         "transcriber": _transcriber(settings),
         "automation": _automation(settings),

@@ -48,6 +48,7 @@ def add_summing(graph: Graph[Processing], desk: Desk) -> Callable[[Processing, C
             max_tokens=_ANSWER_TOKENS_MAX,
             fallback="large",
             share=True,
+            key=f"{ctx.key}/group",
             record="none",
         )
         return {"summary": answer.value.summary[:_SUMMARY_CHARS_MAX]}
@@ -112,6 +113,7 @@ async def _whole(work: Work, ctx: Context, summaries: list[str]) -> str:
             output=DocumentSummary,
             max_tokens=_ANSWER_TOKENS_MAX,
             share=True,
+            key=f"{ctx.key}/document",
             record="none",
         )
         said = answer.value
