@@ -13,6 +13,7 @@ from bench import (
     flood,
     http,
     kernel,
+    large_document,
     load,
     loops,
     pausing,
@@ -45,6 +46,7 @@ BENCHMARKS = {
     "load": load.measure,
     "sizes": sizes.measure,
     "simulator": simulator.measure,
+    "large_document": large_document.measure,
 }
 
 
