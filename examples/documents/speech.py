@@ -49,10 +49,14 @@ def add_transcription(
             """Transcribe the file. The key names the job, so that it is paid once."""
             transcriber = desk.transcriber
             if job.uri.startswith("s3://"):
-                found = await transcriber.transcribe(job.uri, language, key=idempotency_key)
+                found = await transcriber.transcribe(
+                    job.uri, language=language, key=idempotency_key
+                )
             else:
                 async with work.file() as path:
-                    found = await transcriber.transcribe(path, language, key=idempotency_key)
+                    found = await transcriber.transcribe(
+                        path, language=language, key=idempotency_key
+                    )
             contents = list(spoken_minutes(found.segments))
             return {
                 "catalogue": await store_contents(work, "transcribed", contents),
