@@ -1,6 +1,6 @@
 """A worker of the document pipeline as a process, whose models write down what they are asked.
 
-``python -m bench.document_work FOLDER IMAGE_PIXELS ANSWER_SECONDS`` works until SIGTERM.
+``python -m bench.document_work FOLDER PLAN`` works until SIGTERM; the plan is JSON.
 """
 
 from __future__ import annotations
@@ -20,10 +20,22 @@ from documents.settings import Settings
 from holdfast import Answer, Emit, Model, ModelPrice, Request
 from holdfast.clock import SystemClock
 
-__all__ = ["Asked", "asked_in", "bench_application"]
+__all__ = ["Asked", "Plan", "asked_in", "bench_application"]
 
 CONCURRENCY = 16
-LEASE_SECONDS = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is processed, and how."""
+
+    pages: int
+    kills: int = 0
+    answer_seconds: float = 0.2
+    lease_seconds: float = 6.0
+    share: bool = True
+    image_pixels: int = 400_000
+    scans_every: int = 50
 
 
 @dataclass(frozen=True)
@@ -87,24 +99,26 @@ def asked_in(path: Path) -> list[Asked]:
     return found
 
 
-def bench_application(folder: Path, *, pixels: int, seconds: float) -> Application:
+def bench_application(folder: Path, plan: Plan) -> Application:
     """Return the application in a folder, with models that write down what they are asked."""
     settings = Settings(
         data=folder,
         store_url=f"sqlite:///{folder}/documents.db",
         concurrency=CONCURRENCY,
-        image_pixels=pixels,
+        image_pixels=plan.image_pixels,
+        share=plan.share,
     )
     written: dict[str, Any] = {
-        name: WrittenModel(model, folder / "asked.jsonl", seconds)
+        name: WrittenModel(model, folder / "asked.jsonl", plan.answer_seconds)
         for name, model in models(settings).items()
     }
     return application(settings, models=written)
 
 
-async def main(folder: str, pixels: str, seconds: str) -> None:
-    app = bench_application(Path(folder), pixels=int(pixels), seconds=float(seconds))
-    async with app.open() as hf, hf.worker([app.graph], lease=LEASE_SECONDS) as worker:
+async def main(folder: str, plan: str) -> None:
+    planned = Plan(**json.loads(plan))
+    app = bench_application(Path(folder), planned)
+    async with app.open() as hf, hf.worker([app.graph], lease=planned.lease_seconds) as worker:
         print("ready", flush=True)
         await worker.serve()
 

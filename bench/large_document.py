@@ -20,15 +20,16 @@ from asyncio.subprocess import PIPE, Process
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from bench.document_work import Asked, asked_in, bench_application
+from bench.document_work import Asked, Plan, asked_in, bench_application
 from bench.figures import Figure
 from documents.make_large import make_large_pdf
 from holdfast import Holdfast, RunHandle
+from holdfast.clock import SystemClock
 from holdfast.storage.item import item_bytes
 from holdfast.storage.sqlite.item_codec import decode_item
 
@@ -36,9 +37,6 @@ PAGES = int(os.environ.get("PAGES", "3000"))
 PAGES_SMALL = 300
 KILLS = 3
 SEED = int(os.environ.get("SEED", "1"))
-SCANS_EVERY = 50
-IMAGE_PIXELS = 400_000
-ANSWER_SECONDS = 0.2
 WORKERS = 2
 SECONDS_MAX = 3_600
 ITEM_KB_MAX = 9
@@ -123,17 +121,17 @@ class Outcome:
 class Measurement:
     """One document, its workers, and what is seen of them."""
 
-    def __init__(self, folder: Path, pages: int, kills: int, random: Random) -> None:
-        self._folder, self._random = folder, random
-        self._app = bench_application(folder, pixels=IMAGE_PIXELS, seconds=ANSWER_SECONDS)
-        self._moments = sorted(random.uniform(0.02, 0.98) for _ in range(kills))
-        self.outcome = Outcome(pages)
+    def __init__(self, folder: Path, plan: Plan, random: Random) -> None:
+        self._folder, self._plan, self._random = folder, plan, random
+        self._app = bench_application(folder, plan)
+        self._moments = sorted(random.uniform(0.02, 0.98) for _ in range(plan.kills))
+        self.outcome = Outcome(plan.pages)
         self._workers: list[Process] = []
 
     async def run(self) -> Outcome:
         """Process the document, and look at what it left."""
         file = self._folder / "large.pdf"
-        make_large_pdf(file, self.outcome.pages, scans_every=SCANS_EVERY)
+        make_large_pdf(file, self._plan.pages, scans_every=self._plan.scans_every)
         async with self._app.open() as hf:
             workflow, run = await self._begin(hf, file)
             async with self._working():
@@ -177,8 +175,7 @@ class Measurement:
     async def _worker(self) -> Process:
         worker = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-m", "bench.document_work", str(self._folder)),
-            *(str(IMAGE_PIXELS), str(ANSWER_SECONDS)),
+            *("-m", "bench.document_work", str(self._folder), json.dumps(asdict(self._plan))),
             cwd=_ROOT,
             env={**os.environ, "PYTHONPATH": f"{_ROOT}:{_ROOT / 'examples'}"},
             stdout=PIPE,
@@ -210,7 +207,7 @@ class Measurement:
         return min(1.0, (read + asked) / (2 * self.outcome.pages))
 
     async def _kill(self, share: float) -> None:
-        await asyncio.sleep(self._random.uniform(0, 0.3))
+        await SystemClock().sleep(self._random.uniform(0, 0.3))
         # One that is busy: killing another proves nothing.
         path = self._folder / "asked.jsonl"
         asking = [each.process for each in asked_in(path)[-WORKERS:]]
@@ -314,13 +311,13 @@ def _children_of(process: int) -> list[int]:
     return found
 
 
-def measured(pages: int, kills: int) -> Outcome:
-    """Process a document of so many pages, and kill workers so many times."""
+def measured(plan: Plan) -> Outcome:
+    """Process a document, and kill its workers."""
     parent = _MEMORY if _MEMORY.is_dir() else _CACHE
     folder = Path(tempfile.mkdtemp(dir=parent, prefix="bench-document-"))
     try:
-        random = Random(SEED * 1_000 + kills)
-        outcome = asyncio.run(Measurement(folder, pages, kills, random).run())
+        random = Random(SEED * 1_000 + plan.kills)
+        outcome = asyncio.run(Measurement(folder, plan, random).run())
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     _show(outcome)
@@ -349,7 +346,7 @@ def _show(outcome: Outcome) -> None:
 
 
 def measure() -> list[Figure]:
-    small, large = measured(PAGES_SMALL, 0), measured(PAGES, KILLS)
+    small, large = measured(Plan(pages=PAGES_SMALL)), measured(Plan(pages=PAGES, kills=KILLS))
     whole = large.analyses["completed 1"]
     return [
         Figure("recorded model calls that were repeated", len(large.recorded_repeated), at_most=0),

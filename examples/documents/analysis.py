@@ -54,7 +54,7 @@ def add_analysis(graph: Graph[Processing], desk: Desk) -> Callable[[Processing, 
         record = await work.catalogue(work.job.source).record(index)
         record = record or SegmentRecord(error="no step read it")
         try:
-            analysis, model = await _analysed(work, ctx, record)
+            analysis, model = await _analysed(work, ctx, record, share=desk.settings.share)
         except (SegmentFailed, CallFailed, InvalidAnswer) as error:
             reason = " ".join(str(error).split())[:_REASON_CHARS_MAX]
             await _put(work, ctx, index, record, [], error=reason)
@@ -93,7 +93,9 @@ def shown_analysis(analysis: dict[str, Any], model: str) -> dict[str, Any]:
     }
 
 
-async def _analysed(work: Work, ctx: Context, record: SegmentRecord) -> tuple[dict[str, Any], str]:
+async def _analysed(
+    work: Work, ctx: Context, record: SegmentRecord, *, share: bool
+) -> tuple[dict[str, Any], str]:
     """Return what the model says, as JSON of a bounded size, and the name of the model.
 
     Raises:
@@ -111,7 +113,7 @@ async def _analysed(work: Work, ctx: Context, record: SegmentRecord) -> tuple[di
         output=SegmentAnalysis,
         max_tokens=_ANSWER_TOKENS_MAX,
         fallback="large",
-        share=True,
+        share=share,
         key=f"{ctx.key}/segment",
         record="none",
     )

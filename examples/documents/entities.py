@@ -150,8 +150,9 @@ def facts_in(part: Mapping[str, Any], name: str) -> EntityFacts | None:
     found = part.get(_key(name))
     if found is None:
         return None
-    relations = [RelationFacts(**each) for each in found["relations"]]
-    return EntityFacts(**{**found, "relations": relations})
+    facts = EntityFacts(**found)
+    facts.relations = [RelationFacts(**each) for each in found["relations"]]
+    return facts
 
 
 async def find_entity(

@@ -80,7 +80,7 @@ async def group_result(
 async def gathered(
     work: Work,
     name: str,
-    entries: AsyncIterable[MappedItem[Any]],
+    entries: AsyncIterable[MappedItem],
     segments: int,
     *,
     counts_whole: bool = True,

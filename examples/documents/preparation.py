@@ -76,7 +76,8 @@ def add_preparation(
             await steps.update(
                 total_segments=job.segments or None, preprocess=stages(needed, "in_progress")
             )
-            await steps.skip(*(step for step in PREPROCESSING if step not in needed))
+            unneeded: list[StepName] = [step for step in PREPROCESSING if step not in needed]
+            await steps.skip(*unneeded)
         return {"job": job, "needed": needed}
 
     return segment_prep

@@ -6,7 +6,7 @@ these pages itself, which is quick as long as no page is drawn.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, TypedDict
@@ -107,7 +107,7 @@ async def _recognized(
 
 def _reading_of(
     work: Work, engine: OcrEngine, page: ReadSegment
-) -> Callable[[int], Awaitable[dict[str, Any]]]:
+) -> Callable[[int], Coroutine[Any, Any, dict[str, Any]]]:
     async def recognize(number: int) -> dict[str, Any]:
         """Recognize a page, and store its content; what is recorded is small."""
         assert page.image is not None

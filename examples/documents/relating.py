@@ -26,7 +26,8 @@ def add_relating(graph: Graph[Processing], desk: Desk) -> Callable[[Processing, 
 
     @graph.node(retry=Retry(attempts=ATTEMPTS, on=TRANSIENT))
     async def graph_builder(state: Processing, ctx: Context) -> Related:
-        assert state.job is not None and state.analysed is not None  # nodes before made them
+        assert state.job is not None  # nodes before made them
+        assert state.analysed is not None
         work = Work(desk, ctx, state.job)
         async with work.steps.running("graph_builder"):
             gathering = EntityGraph()

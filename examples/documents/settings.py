@@ -29,6 +29,8 @@ class Settings:
     """How many segments of one document all workers together analyse at a time."""
     readers: int = 4
     """How many groups of pages of one document all workers together read at a time."""
+    share: bool = True
+    """Whether equal segments of a tenant's documents share one answer of a model for a day."""
     image_pixels: int = 2_000_000
     """How many pixels the image of a page has at most."""
     cache_bytes_max: int = 2 * _GIB
@@ -68,6 +70,7 @@ def settings_from(environment: Mapping[str, str] | None = None) -> Settings:
         tolerate=_share(given, "DOCUMENTS_TOLERATE", 0.05),
         concurrency=_whole(given, "DOCUMENTS_CONCURRENCY", 8, range(1, 1_001)),
         readers=_whole(given, "DOCUMENTS_READERS", 4, range(1, 101)),
+        share=given.get("DOCUMENTS_SHARE", "") != "0",
         image_pixels=_whole(given, "DOCUMENTS_IMAGE_PIXELS", 2_000_000, range(10_000, 20_000_001)),
         cache_bytes_max=_whole(given, "DOCUMENTS_CACHE_BYTES", 2 * _GIB, range(1024**2, 2**50)),
         transcribe_output=_s3(given, "DOCUMENTS_TRANSCRIBE_OUTPUT"),

@@ -98,7 +98,7 @@ class Steps:
         workflow = await documents.workflow(self._workflow, tenant=self._tenant)
         if workflow.status in ("completed", "failed"):
             steps = await documents.steps(self._workflow, tenant=self._tenant)
-            left = [name for name, step in steps.items() if step.status in _OPEN]
+            left: list[StepName] = [step.name for step in steps.values() if step.status in _OPEN]
             # Another branch of the run may have been faster.
             with suppress(StatusRefused):
                 workflow = await documents.begin_again(

@@ -47,7 +47,7 @@ def add_summing(graph: Graph[Processing], desk: Desk) -> Callable[[Processing, C
             output=GroupSummary,
             max_tokens=_ANSWER_TOKENS_MAX,
             fallback="large",
-            share=True,
+            share=desk.settings.share,
             key=f"{ctx.key}/group",
             record="none",
         )
@@ -55,7 +55,8 @@ def add_summing(graph: Graph[Processing], desk: Desk) -> Callable[[Processing, C
 
     @graph.node(retry=retry)
     async def document_summarizer(state: Processing, ctx: Context) -> Summed:
-        assert state.job is not None and state.analysed is not None  # nodes before made them
+        assert state.job is not None  # nodes before made them
+        assert state.analysed is not None
         work = Work(desk, ctx, state.job)
         async with work.steps.running("document_summarizer", ends=False):
             if not state.summaries:
@@ -70,7 +71,8 @@ def add_summing(graph: Graph[Processing], desk: Desk) -> Callable[[Processing, C
                     given=state.job.as_json(source=state.summaries),
                 )
                 return await _stored(work, ctx.visit, ctx.mapped(done))
-            summary = await _whole(work, ctx, await _group(work, desk, state.summaries, 0))
+            summaries = await _group(work, desk, state.summaries, 0)
+            summary = await _whole(work, ctx, summaries, share=desk.settings.share)
             await work.steps.complete("document_summarizer")
         return {"summary": summary}
 
@@ -82,7 +84,7 @@ def add_summing(graph: Graph[Processing], desk: Desk) -> Callable[[Processing, C
     return document_summarizer
 
 
-async def _stored(work: Work, level: int, entries: AsyncIterable[MappedItem[Any]]) -> Summed:
+async def _stored(work: Work, level: int, entries: AsyncIterable[MappedItem]) -> Summed:
     """Store the summaries of a level in groups; return where, and how many there are."""
     groups, group, count = list[str](), list[str](), 0
     async for entry in entries:
@@ -102,7 +104,7 @@ async def _group(work: Work, desk: Desk, uri: str, number: int) -> list[str]:
     return await work.shelf.load(groups[number]) if number < len(groups) else []
 
 
-async def _whole(work: Work, ctx: Context, summaries: list[str]) -> str:
+async def _whole(work: Work, ctx: Context, summaries: list[str], *, share: bool) -> str:
     """Ask about the whole document, and store what the model says."""
     if not summaries:
         said = DocumentSummary(title=work.job.name, topics=[], summary="")
@@ -112,7 +114,7 @@ async def _whole(work: Work, ctx: Context, summaries: list[str]) -> str:
             document_prompt(summaries, await work.instructions()),
             output=DocumentSummary,
             max_tokens=_ANSWER_TOKENS_MAX,
-            share=True,
+            share=share,
             key=f"{ctx.key}/document",
             record="none",
         )

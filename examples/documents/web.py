@@ -15,7 +15,7 @@ from typing import Any, TypedDict
 from documents.catalogue import GROUP, Catalogue
 from documents.pieces import store_content
 from documents.processing import Desk, Processing, Work
-from documents.segments import SegmentContent
+from documents.segments import SegmentContent, SegmentRecord
 from documents.steps import ATTEMPTS, TRANSIENT, StepFailed
 from holdfast import Context, Graph, Retry
 from holdfast.integrations.crawling import CrawledPage, CrawlFailure, crawl
@@ -60,16 +60,17 @@ def add_crawling(graph: Graph[Processing], desk: Desk) -> Callable[[Processing, 
             return await _crawled_group(desk, work, results, pages)
 
         async with work.steps.running("webcrawler"):
-            groups, results, pages = list[str](), list[str](), 0
+            groups, results, pages, reason = list[str](), list[str](), 0, ""
             for _ in range(_GROUPS_MAX):
                 found = await ctx.call(crawl_group, results, pages)
                 pages += found["pages"]
                 results = [*results, found["results"]]
                 groups += [found["group"]] if found["group"] else []
+                reason = reason or found["reason"]
                 if found["ended"]:
                     break
             if not pages:
-                raise StepFailed(f"no page could be read: {found['reason']}")
+                raise StepFailed(f"no page could be read: {reason}")
             uri = await Catalogue.put(work.shelf, "crawled", groups)
             await work.steps.update(total_segments=pages)
         return {"crawled": uri, "segments": pages}
@@ -80,7 +81,7 @@ def add_crawling(graph: Graph[Processing], desk: Desk) -> Callable[[Processing, 
 async def _crawled_group(desk: Desk, work: Work, results: list[str], pages: int) -> CrawledGroup:
     earlier = [_result_of(stored) for uri in results for stored in await work.shelf.load(uri)]
     found: list[CrawledPage | CrawlFailure] = []
-    records = {}
+    records: dict[int, SegmentRecord] = {}
     ended = True
     crawling = crawl(
         work.job.uri, limits=desk.crawl_limits, allow=desk.crawl_allowed, earlier=earlier
