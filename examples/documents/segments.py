@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -11,9 +11,7 @@ __all__ = ["SegmentContent", "SegmentRecord", "Source", "is_blank"]
 Source = Literal["text", "ocr", "transcript", "web", "bda"]
 
 TEXT_CHARS_MAX = 200_000
-_TABLES_MAX = 50
-_ROWS_MAX = 1_000
-_CELLS_MAX = 100
+_CELLS_MAX = 20_000
 _CELL_CHARS_MAX = 1_000
 
 
@@ -51,7 +49,7 @@ class SegmentContent:
                 title=_storable(self.title)[:500],
                 text=_storable(self.text)[:TEXT_CHARS_MAX],
                 description=_storable(self.description)[:TEXT_CHARS_MAX],
-                tables=[_bounded_table(each) for each in self.tables[:_TABLES_MAX]],
+                tables=_bounded_tables(self.tables),
             )
         )
 
@@ -91,13 +89,21 @@ def is_blank(content: SegmentContent) -> bool:
     return not any(character.isalnum() for character in content.prompt_text())
 
 
-def _bounded_table(table: Mapping[str, Any]) -> dict[str, Any]:
-    rows = table["rows"][:_ROWS_MAX]
-    return {
-        "rows": [
-            [_storable(str(cell))[:_CELL_CHARS_MAX] for cell in row[:_CELLS_MAX]] for row in rows
-        ]
-    }
+def _bounded_tables(tables: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the first rows of all tables, up to a number of cells and of characters."""
+    bounded: list[dict[str, Any]] = []
+    cells, chars = _CELLS_MAX, TEXT_CHARS_MAX
+    for table in tables:
+        rows: list[list[str]] = []
+        for row in table["rows"]:
+            if cells <= 0 or chars <= 0:
+                break
+            rows.append([_storable(str(cell))[:_CELL_CHARS_MAX] for cell in row[:cells]])
+            cells -= max(1, len(row))
+            chars -= sum(map(len, rows[-1]))
+        if rows:
+            bounded.append({"rows": rows})
+    return bounded
 
 
 def _storable(text: str) -> str:
