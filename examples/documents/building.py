@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypedDict
 
-from documents.catalogue import group_range, groups_of
-from documents.groups import check_tolerance, gathered, group_result, map_segments
+from documents.catalogue import group_range
+from documents.groups import group_result, read_groups
 from documents.pieces import store_content
 from documents.preparation import stages
 from documents.processing import Desk, Job, Processing, Work
@@ -25,6 +25,7 @@ from holdfast.model.segment_search import SegmentEntry
 __all__ = ["add_building", "chosen_record"]
 
 _log = get_logger("documents")
+_CHUNK = 5
 _NO_RECORD = SegmentRecord(error="no step read it")
 
 
@@ -78,17 +79,16 @@ def add_building(graph: Graph[Processing], desk: Desk) -> Callable[[Processing, 
                 "transcribed": state.transcribed,
                 "crawled": state.crawled,
             }
-            done = await map_segments(
+            uri = await read_groups(
                 ctx,
+                work,
                 build_segments,
-                groups_of(job.segments),
-                chunk=5,
-                concurrency=desk.settings.readers,
+                name="built",
+                settings=desk.settings,
+                chunk=_CHUNK,
                 given={"job": job.as_json(), "sources": sources},
             )
-            found = await gathered(work, "built", ctx.mapped(done), job.segments)
-            check_tolerance(found, job.segments, desk.settings.tolerate)
-        return {"built": found.uri, "segments": job.segments}
+        return {"built": uri, "segments": job.segments}
 
     return segment_builder
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any, TypedDict
 
-from documents.catalogue import group_range, groups_of
-from documents.groups import check_tolerance, gathered, group_result, map_segments
+from documents.catalogue import group_range
+from documents.groups import group_result, read_groups
 from documents.processing import Desk, Job, Processing, Work
 from documents.segments import SegmentContent, SegmentRecord
 from documents.steps import ATTEMPTS, TRANSIENT
@@ -48,19 +48,16 @@ def add_parsing(graph: Graph[Processing], desk: Desk) -> Callable[[Processing, C
         if job is None or "format_parser" not in state.needed:
             return {}
         work = Work(desk, ctx, job)
-        async with work.steps.running("format_parser", total=job.segments):
-            done = await map_segments(
+        async with work.steps.running("format_parser", total=job.segments) as workflow:
+            uri = await read_groups(
                 ctx,
+                work,
                 parse_pages,
-                groups_of(job.segments),
-                chunk=1,
-                concurrency=desk.settings.readers,
-                tolerate=desk.settings.tolerate,
-                given=job.as_json(),
+                name="parsed",
+                settings=desk.settings,
+                attempt=workflow.attempt,
             )
-            found = await gathered(work, "parsed", ctx.mapped(done), job.segments)
-            check_tolerance(found, job.segments, desk.settings.tolerate)
-        return {"parsed": found.uri}
+        return {"parsed": uri}
 
     return format_parser
 

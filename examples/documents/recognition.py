@@ -11,8 +11,8 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any, TypedDict
 
-from documents.catalogue import group_range, groups_of
-from documents.groups import check_tolerance, gathered, group_result, map_segments
+from documents.catalogue import group_range
+from documents.groups import group_result, read_groups
 from documents.parsing import store_image
 from documents.processing import Desk, Job, Processing, Work
 from documents.segments import SegmentContent, SegmentRecord
@@ -59,21 +59,17 @@ def add_recognition(
         if job is None or "paddleocr_processor" not in state.needed:
             return {}
         work = Work(desk, ctx, job)
-        async with work.steps.running("paddleocr_processor", total=job.segments):
-            done = await map_segments(
+        async with work.steps.running("paddleocr_processor", total=job.segments) as workflow:
+            uri = await read_groups(
                 ctx,
+                work,
                 recognize_pages,
-                groups_of(job.segments),
-                chunk=1,
-                concurrency=desk.settings.readers,
-                tolerate=desk.settings.tolerate,
-                given=job.as_json(),
+                name="recognized",
+                settings=desk.settings,
+                attempt=workflow.attempt,
+                counts_whole=False,
             )
-            found = await gathered(
-                work, "recognized", ctx.mapped(done), job.segments, counts_whole=False
-            )
-            check_tolerance(found, job.segments, desk.settings.tolerate)
-        return {"recognized": found.uri}
+        return {"recognized": uri}
 
     return paddleocr_processor
 

@@ -24,11 +24,15 @@ class TornPages(FileReader):
     def __init__(self, *torn: int) -> None:
         super().__init__()
         self.torn = set(torn)
+        self.read_indices: set[int] = set()
+        """The pages that were read with their images."""
 
     async def read(
         self, path: Any, type: Any, indices: Sequence[int], images: bool = True
     ) -> AsyncGenerator[ReadSegment | SegmentFailure]:
         async for each in super().read(path, type, indices, images=images):
+            if images:
+                self.read_indices.add(each.index)
             if each.index in self.torn:
                 yield SegmentFailure(each.index, "crash", "the parser crashed")
             else:
@@ -59,6 +63,18 @@ async def test_too_many_torn_pages_fail_the_step_with_the_reason(
         )
         assert (await bench.steps(workflow))["format_parser"].status == "failed"
         assert not counted.asked
+        document = workflow.document
+    mended = TornPages(13)
+    async with working(reader=mended) as bench:
+        (workflow,) = await bench.hf.documents.workflows(document=document)
+        await bench.hf.run(f"doc-{workflow.id}").retry()
+        await bench.hf.run(f"doc-{workflow.id}").until("finished", "failed", timeout=60)
+        workflow = await bench.hf.documents.workflow(workflow.id)
+        assert (workflow.status, workflow.error) == ("completed", None)
+        # The pages from 20 on were read before.
+        assert mended.read_indices == set(range(20))
+        failed = [e.index for e in await bench.segments(workflow) if e.status == "failed"]
+        assert failed == [14]
 
 
 async def test_a_segment_that_a_model_refuses_is_retried_alone(
