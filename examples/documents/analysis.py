@@ -22,6 +22,7 @@ __all__ = ["SegmentFailed", "add_analysis", "shown_analysis"]
 
 # The results of a chunk are its state until it ends: 25 of 8 KB at most.
 _CHUNK = 25
+_REPORT_EVERY = 10
 _ANALYSIS_BYTES_MAX = 8 * 1024
 _ANSWER_TOKENS_MAX = 4_000
 _SUMMARY_CHARS_MAX = 1_000
@@ -60,6 +61,9 @@ def add_analysis(graph: Graph[Processing], desk: Desk) -> Callable[[Processing, 
             await _put(work, ctx, index, record, [], error=reason)
             raise SegmentFailed(reason) from None
         await _put(work, ctx, index, record, [shown_analysis(analysis, model)])
+        if index % _REPORT_EVERY == 0:
+            # Those that begin at the same time may not have ended.
+            await work.steps.progress("segment_analyzer", index - desk.settings.concurrency)
         return analysis
 
     @graph.node(retry=retry)

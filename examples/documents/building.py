@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, TypedDict
 
 from documents.catalogue import group_range
-from documents.groups import group_result, read_groups
+from documents.groups import group_result, read_groups, report_progress
 from documents.pieces import store_content
 from documents.preparation import stages
 from documents.processing import Desk, Job, Processing, Work
@@ -61,6 +61,7 @@ def add_building(graph: Graph[Processing], desk: Desk) -> Callable[[Processing, 
                 entries.append(SegmentEntry(each + 1, content.search_text(), content.title))
             records[each] = record
         await _add_to_search(work, ctx.tenant, entries)
+        await report_progress(work, "segment_builder", index, desk.settings.readers)
         return await group_result(work, "built", index, records)
 
     @graph.node(retry=retry)

@@ -6,15 +6,23 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from documents.catalogue import Catalogue, group_range, groups_of
+from documents.catalogue import GROUP, Catalogue, group_range, groups_of
 from documents.processing import Work
 from documents.segments import SegmentRecord
 from documents.settings import Settings
 from documents.steps import StepFailed, shown_indices
 from holdfast import Context, Mapped, MappedItem
 from holdfast.errors import MapFailed
+from holdfast.model.document import StepName
 
-__all__ = ["Gathered", "GroupItem", "group_result", "map_segments", "read_groups"]
+__all__ = [
+    "Gathered",
+    "GroupItem",
+    "group_result",
+    "map_segments",
+    "read_groups",
+    "report_progress",
+]
 
 _REASON_CHARS_MAX = 300
 
@@ -59,6 +67,16 @@ async def group_result(
         "failed": failed,
         "reason": records[failed[0]].error if failed else "",
     }
+
+
+async def report_progress(work: Work, step: StepName, group: int, readers: int) -> None:
+    """Report that a group is done, and those before it that no other reader can be busy with.
+
+    Items do not know of each other. They begin in the order of their groups, so this is seldom too
+    much, and the end of the step reports the number itself.
+    """
+    own = len(group_range(group, work.job.segments))
+    await work.steps.progress(step, max(own, (group + 2 - readers) * GROUP))
 
 
 async def read_groups(

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Any, TypedDict
 
 from documents.catalogue import group_range
-from documents.groups import group_result, read_groups
+from documents.groups import group_result, read_groups, report_progress
 from documents.processing import Desk, Job, Processing, Work
 from documents.segments import SegmentContent, SegmentRecord
 from documents.steps import ATTEMPTS, TRANSIENT
@@ -40,6 +40,7 @@ def add_parsing(graph: Graph[Processing], desk: Desk) -> Callable[[Processing, C
         ):
             async for page in pages:
                 records[page.index] = await _stored(work, page)
+        await report_progress(work, "format_parser", index, desk.settings.readers)
         return await group_result(work, "parsed", index, records)
 
     @graph.node(retry=retry)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from documents.catalogue import group_range
-from documents.groups import group_result, read_groups
+from documents.groups import group_result, read_groups, report_progress
 from documents.parsing import store_image
 from documents.processing import Desk, Job, Processing, Work
 from documents.segments import SegmentContent, SegmentRecord
@@ -51,6 +51,7 @@ def add_recognition(
                         # The parser says why a page cannot be read.
                         if isinstance(page, ReadSegment) and page.image is not None:
                             records[page.index] = await _recognized(work, ctx, engine, page)
+        await report_progress(work, "paddleocr_processor", index, desk.settings.readers)
         return await group_result(work, "recognized", index, records)
 
     @graph.node(retry=retry)

@@ -69,6 +69,12 @@ class Steps:
                 self._workflow, step, status="skipped", tenant=self._tenant
             )
 
+    async def progress(self, step: StepName, done: int) -> None:
+        """Report how many segments a step has done, if that is more than was reported before."""
+        await self._documents.progress_step(
+            self._workflow, step, done=max(0, done), tenant=self._tenant
+        )
+
     async def update(
         self,
         *,
