@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from holdfast.documents.documents import Documents
-from holdfast.engine.execution.context import Context, offer_of
+from holdfast.engine.execution.context import Context
+from holdfast.engine.execution.offers import offer_of
 
 __all__ = ["documents_of"]
 

@@ -57,7 +57,7 @@ from holdfast.model.review import ReviewDecision
 from holdfast.model.signals import SignalName
 from holdfast.model.wait import SignalWait, TimerWait
 
-__all__ = ["Context", "caller_with", "calls_of", "offer_of"]
+__all__ = ["Context", "caller_with", "calls_of"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -480,15 +480,3 @@ def caller_with(context: Context, options: CallOptions) -> Caller:
     """Return a caller with options that only the engine sets."""
     make, requests = context._call, context._requests  # pyright: ignore[reportPrivateUsage]
     return Caller(make, options, requests)
-
-
-def offer_of(context: Context, kind: type[T]) -> T:
-    """Return what a package above the engine offers to the nodes of this process.
-
-    Raises:
-        LookupError: it offers nothing of this class.
-    """
-    offers = context._visit.claimed.kernel.offers  # pyright: ignore[reportPrivateUsage]
-    if kind not in offers:
-        raise LookupError(f"this process offers no {kind.__name__} to its nodes")
-    return offers[kind]
