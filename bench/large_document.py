@@ -177,7 +177,7 @@ class Measurement:
             sys.executable,
             *("-m", "bench.document_work", str(self._folder), json.dumps(asdict(self._plan))),
             cwd=_ROOT,
-            env={**os.environ, "PYTHONPATH": f"{_ROOT}:{_ROOT / 'examples'}"},
+            env={**os.environ, "PYTHONPATH": ":".join([str(_ROOT), *filter(None, sys.path)])},
             stdout=PIPE,
         )
         assert worker.stdout is not None

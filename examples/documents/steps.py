@@ -71,9 +71,11 @@ class Steps:
 
     async def progress(self, step: StepName, done: int) -> None:
         """Report how many segments a step has done, if that is more than was reported before."""
-        await self._documents.progress_step(
-            self._workflow, step, done=max(0, done), tenant=self._tenant
-        )
+        # The step may have ended: a segment is retried alone, or another one failed it.
+        with suppress(StatusRefused):
+            await self._documents.progress_step(
+                self._workflow, step, done=max(0, done), tenant=self._tenant
+            )
 
     async def update(
         self,

@@ -81,25 +81,25 @@ async def test_a_segment_that_a_model_refuses_is_retried_alone(
     bench: Bench, counted: CountedModels, tmp_path: Path
 ) -> None:
     pdf_file(tmp_path / "a.pdf", PAGES)
-    counted.refused = [(PAGES[6], ModelRefused("the content is not permitted"))]
+    counted.refused = [(PAGES[10], ModelRefused("the content is not permitted"))]
     added = await bench.add(tmp_path / "a.pdf")
     workflow = await bench.ended(added)
     assert (workflow.status, workflow.error) == ("completed", None)
     documents = bench.hf.documents
-    failed = await documents.segment(workflow.id, 7)
+    failed = await documents.segment(workflow.id, 11)
     assert (failed.status, failed.image_analysis) == ("failed", [])
     assert "not permitted" in (failed.error or "")
     before = dict(counted.asked)
     counted.refused = []
     run = bench.run(added)
     (analysis,) = [map.map for map in await run.maps() if map.item == "analyze_segment"]
-    again = await run.map(analysis).retry(6)
+    again = await run.map(analysis).retry(10)
     await bench.hf.run(again).until("finished", timeout=60)
-    mended = await documents.segment(workflow.id, 7)
+    mended = await documents.segment(workflow.id, 11)
     assert (mended.status, mended.error) == ("completed", None)
     assert mended.image_analysis[0]["entities"][:2] == ["Elm Bank", "Fir Works"]
     asked_again = {prompt for prompt, n in counted.asked.items() if n != before.get(prompt)}
-    assert [PAGES[6] in prompt for prompt in asked_again] == [True]
+    assert [PAGES[10] in prompt for prompt in asked_again] == [True]
 
 
 async def test_a_retry_asks_only_about_what_is_missing(
