@@ -44,7 +44,7 @@ evidence: $(VENV)/.dev ## Run 1,000 seeds and every planted bug; write the figur
 	$(RUN) -m checks.evidence --run
 
 bench: $(VENV)/.dev .cache/peers/.made ## Run the benchmarks
-	$(RUN) -m bench $(ARGS)
+	PYTHONPATH=examples $(RUN) -m bench $(ARGS)
 
 # How long a soak looks for what breaks.
 SECONDS = 600

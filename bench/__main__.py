@@ -15,6 +15,7 @@ from bench import (
     following,
     http,
     kernel,
+    large_document,
     load,
     loops,
     pausing,
@@ -49,6 +50,7 @@ BENCHMARKS = {
     "load": load.measure,
     "sizes": sizes.measure,
     "simulator": simulator.measure,
+    "large_document": large_document.measure,
 }
 
 

@@ -52,6 +52,7 @@ class StoreServices:
         self._reviews = Reviews(kernel, services.workers, tenant, reviews)
         self._documents = Documents(kernel, services.workers, tenant)
         self._documents.search = search
+        kernel.offers[Documents] = self._documents
         if public_url := public_url or os.environ.get("HOLDFAST_PUBLIC_URL"):
             self._callbacks.set_public_url(public_url)
         self._fleet = Fleet(kernel, tenant, lambda: self.saved)

@@ -124,6 +124,8 @@ class Kernel:
         self.notice_nudges = NoticeNudges()
         self.chunk_shares = ChunkShares()
         self.public_url: str | None = None
+        self.offers: dict[type[Any], Any] = {}
+        """What the packages above the engine offer to the nodes of this process, by its class."""
         self._user_key = user_key
         self._settings: Settings | None = None
         self._settings_checked_at = 0.0

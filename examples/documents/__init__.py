@@ -1,0 +1,1 @@
+"""The document pipeline: files are read, analysed page by page, and summed up."""
