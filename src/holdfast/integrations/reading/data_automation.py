@@ -60,6 +60,11 @@ class UnconfiguredDataAutomation:
     """Stands for data automation where none is set up: each call says what to do."""
 
     async def analyze(self, uri: str, *, key: str) -> AutomationResult:
+        """Raise `NotConfigured`.
+
+        Raises:
+            NotConfigured: always.
+        """
         raise NotConfigured(
             "data automation is not configured: pass one, such as "
             "BedrockDataAutomation(output='s3://bucket/prefix/', profile='arn:aws:bedrock:…')",

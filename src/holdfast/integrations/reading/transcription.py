@@ -103,6 +103,11 @@ class UnconfiguredTranscriber:
     async def transcribe(
         self, source: str | os.PathLike[str], *, key: str, language: str = "en"
     ) -> Transcript:
+        """Raise `NotConfigured`.
+
+        Raises:
+            NotConfigured: always.
+        """
         raise NotConfigured(
             "transcription is not configured: pass a transcriber, such as "
             "AmazonTranscribe(output='s3://bucket/prefix/')",
