@@ -11,7 +11,7 @@ from holdfast import Holdfast
 from holdfast.documents.search import SegmentSearch, required_search
 from holdfast.documents.search_opening import chosen_search
 from holdfast.documents.sqlite_search import SqliteSegmentSearch
-from holdfast.errors import InvalidQuery, InvalidRequest, SearchNotConfigured
+from holdfast.errors import InvalidName, InvalidQuery, InvalidRequest, SearchNotConfigured
 from holdfast.model.segment_search import SegmentEntry, SegmentHit
 
 PAGES = (
@@ -193,6 +193,17 @@ async def test_limits(search: SegmentSearch) -> None:
     for entry in (SegmentEntry(0, "x"), SegmentEntry(10**7, "x"), SegmentEntry(1, 5), "text"):  # type: ignore[arg-type]
         with pytest.raises(InvalidRequest):
             await search.add("t", "p", "d", "w", [entry])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("name", ["\ud800", "", "a/b", "x" * 200, "a\x00"])
+async def test_a_name_that_cannot_be_one_is_refused(search: SegmentSearch, name: str) -> None:
+    for scope in ({"project": name}, {"document": name}):
+        with pytest.raises(InvalidName):
+            await search.search("t", "word", **scope)
+    with pytest.raises(InvalidName):
+        await search.search(name, "word")
+    with pytest.raises(InvalidName):
+        await search.add("t", "p", "d", name, [SegmentEntry(1, "word")])
 
 
 async def test_a_long_word_has_a_short_snippet(search: SegmentSearch) -> None:

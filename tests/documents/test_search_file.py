@@ -16,6 +16,7 @@ import pytest
 from holdfast.clock import SystemClock
 from holdfast.documents import search_file
 from holdfast.documents.search_file import SearchFile
+from holdfast.documents.search_query import fts_expression
 from holdfast.documents.search_words import read_search
 from holdfast.documents.sqlite_search import SqliteSegmentSearch
 from holdfast.errors import SearchIndexDamaged, SearchUnavailable, StoreClosed
@@ -232,3 +233,35 @@ def test_a_search_that_takes_too_long_ends(path: str, monkeypatch: pytest.Monkey
     with pytest.raises(SearchUnavailable, match="took longer than 10 s"):
         file.search("t", read_search("word"), project=None, document=None, limit=20)
     file.close()
+
+
+def test_sql_alone_keeps_tenants_apart(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each entry has a hash of its tenant; if two were alike, the tenants are compared, too."""
+    monkeypatch.setattr(search_file, "_scopes", lambda *names: ["alike"])
+    file = SearchFile(path, SystemClock())
+    file.add("one", "p", document="d", workflow="w", entries=[SegmentEntry(1, "word")])
+    asked = {"project": None, "document": None, "limit": 20}
+    assert file.search("other", read_search("word"), **asked) == []  # type: ignore[arg-type]
+    assert len(file.search("one", read_search("word"), **asked)) == 1  # type: ignore[arg-type]
+    file.close()
+
+
+def test_a_search_reads_only_what_its_narrowest_scope_contains(path: str) -> None:
+    """Not all pages with the word: FTS5 intersects them with the word of the document."""
+    file = SearchFile(path, SystemClock())
+    for document in ("one", "other"):
+        entries = [SegmentEntry(1, "word")]
+        file.add("t", "p", document=document, workflow="w", entries=entries)
+    file.close()
+    with sqlite3.connect(path) as connection:
+        scopes = [row[0].split() for row in connection.execute("SELECT scope FROM words")]
+    connection.close()
+    assert [len(words) for words in scopes] == [3, 3]
+    assert scopes[0][:2] == scopes[1][:2]  # the tenant and the project
+    assert scopes[0][2] != scopes[1][2]
+    for words in scopes:
+        asked = fts_expression(read_search("word"), scope=words[2])
+        with sqlite3.connect(path) as connection:
+            count = "SELECT count(*) FROM words WHERE words MATCH ?"
+            assert connection.execute(count, (asked,)).fetchone() == (1,)
+        connection.close()

@@ -37,7 +37,7 @@ class SegmentSearch(Protocol):
         remove those of earlier ones.
 
         Raises:
-            InvalidRequest: an entry is not valid, or there are more than 1,000.
+            InvalidRequest: an entry or an id is not valid, or there are more than 1,000 entries.
         """
         ...
 
@@ -70,6 +70,7 @@ class SegmentSearch(Protocol):
         Raises:
             InvalidQuery: the text has more than 1,000 characters, or a limit that is not from 1
                 to 100.
+            InvalidName: an id is not valid.
         """
         ...
 

@@ -20,6 +20,7 @@ from holdfast.model.segment_search import (
     validated_entry,
     validated_hits,
     validated_query,
+    validated_scope,
 )
 from holdfast.storage.thread_pool import ThreadPool
 
@@ -58,10 +59,11 @@ class SqliteSegmentSearch:
         What arrives late from an earlier workflow of the document is ignored.
 
         Raises:
-            InvalidRequest: an entry is not valid, or there are more than 1,000.
+            InvalidRequest: an entry or an id is not valid, or there are more than 1,000 entries.
             SearchUnavailable: the file cannot be written now.
             SearchIndexDamaged: the file must be built again.
         """
+        validated_scope(tenant, project=project, document=document, workflow=workflow)
         checked = [validated_entry(each) for each in islice(entries, ENTRIES_MAX + 1)]
         if len(checked) > ENTRIES_MAX:
             raise InvalidRequest(
@@ -113,9 +115,11 @@ class SqliteSegmentSearch:
         Raises:
             InvalidQuery: the text has more than 1,000 characters, or a limit that is not from 1
                 to 100.
+            InvalidName: an id is not valid.
             SearchUnavailable: the file cannot be read now, or the search took longer than 10 s.
             SearchIndexDamaged: the file must be built again.
         """
+        validated_scope(tenant, project=project, document=document)
         words = read_search(validated_query(text))
         limit = validated_hits(limit)
         if words.is_empty:

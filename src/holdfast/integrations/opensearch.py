@@ -26,6 +26,7 @@ from holdfast.model.segment_search import (
     validated_entry,
     validated_hits,
     validated_query,
+    validated_scope,
 )
 from holdfast.redaction import without_credentials
 
@@ -171,10 +172,11 @@ class OpenSearchSegments:
         The workflow that adds last is the one that is searched.
 
         Raises:
-            InvalidRequest: an entry is not valid, or there are more than 1,000.
+            InvalidRequest: an entry or an id is not valid, or there are more than 1,000 entries.
             SearchUnavailable: OpenSearch does not respond, or refused the request.
             SearchIndexDamaged: the index has other fields.
         """
+        validated_scope(tenant, project=project, document=document, workflow=workflow)
         checked = [validated_entry(each) for each in islice(entries, ENTRIES_MAX + 1)]
         if len(checked) > ENTRIES_MAX:
             raise InvalidRequest(
@@ -221,8 +223,10 @@ class OpenSearchSegments:
         Raises:
             InvalidQuery: the text has more than 1,000 characters, or a limit that is not from 1
                 to 100.
+            InvalidName: an id is not valid.
             SearchUnavailable: OpenSearch does not respond, or refused the request.
         """
+        validated_scope(tenant, project=project, document=document)
         words = read_search(validated_query(text))
         limit = validated_hits(limit)
         if words.is_empty:

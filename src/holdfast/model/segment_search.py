@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.errors import InvalidQuery, InvalidRequest
 from holdfast.model.json_form import JsonForm
+from holdfast.model.names import validated_name, validated_tenant
 
 __all__ = [
     "ENTRIES_MAX",
@@ -14,6 +15,7 @@ __all__ = [
     "validated_entry",
     "validated_hits",
     "validated_query",
+    "validated_scope",
 ]
 
 ENTRIES_MAX = 1_000
@@ -83,6 +85,18 @@ def validated_query(text: str) -> str:
             field="text",
         )
     return text
+
+
+def validated_scope(tenant: str, **ids: str | None) -> None:
+    """Check the names of a tenant, and of what is not None of its project, document and workflow.
+
+    Raises:
+        InvalidName: one of them cannot be a name.
+    """
+    validated_tenant(tenant)
+    for what, id in ids.items():
+        if id is not None:
+            validated_name(id, what)
 
 
 def validated_hits(limit: int) -> int:
