@@ -38,6 +38,10 @@ MODULES = {
     "holdfast.integrations.prompt_counter": "Counting tokens",
     "holdfast.integrations.telemetry": "Traces",
     "holdfast.integrations.aws_lambda": "Handlers for AWS Lambda",
+    "holdfast.integrations.crawling": "Crawling",
+    "holdfast.integrations.reading": "Reading files",
+    "holdfast.integrations.opensearch": "Search in OpenSearch",
+    "holdfast.integrations.search_address": "Addresses of searches",
     "holdfast.storage": "Storage",
     "holdfast.clock": "Clock",
 }

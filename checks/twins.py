@@ -133,6 +133,7 @@ def projects(self) -> Projects:
             ("RemoteDocuments", "documents.py"),
             ("RemoteFleet", "fleet.py"),
             ("RemoteKeys", "keys.py"),
+            ("RemoteMap", "map.py"),
             ("RemoteProjects", "projects.py"),
             ("RemoteQuotaLevels", "quotas.py"),
             ("RemoteReviews", "reviews.py"),

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, Unpack
 
 from holdfast.app import Holdfast as AsyncHoldfast
 from holdfast.clock import Clock, Ids
+from holdfast.documents.search_opening import SearchChoice
 from holdfast.engine.effects.argument_recorder import Redact
 from holdfast.engine.effects.savings import Saved
 from holdfast.engine.kernel.telemetry import Telemetry
@@ -71,6 +72,7 @@ class Holdfast:
         telemetry: Telemetry | None = None,
         public_url: str | None = None,
         reviews: ReviewOptions | None = None,
+        search: SearchChoice = "default",
         clock: Clock | None = None,
         ids: Ids | None = None,
         store: Store | None = None,
@@ -91,7 +93,9 @@ class Holdfast:
         ``telemetry`` gets the spans of runs, such as `holdfast.integrations.telemetry` has one.
         ``public_url`` is the address of the server with which `Context.callback` begins, by default
         that in ``HOLDFAST_PUBLIC_URL``. ``reviews`` says how reviewers are notified; see
-        `ReviewOptions`.
+        `ReviewOptions`. ``search`` finds segments of documents by their words; by default a store
+        in a file has an index beside it (``runs.db.search``), and one in DynamoDB has none. `close`
+        closes it.
 
         Raises:
             InvalidUrl: the address cannot be understood.
@@ -111,6 +115,7 @@ class Holdfast:
             telemetry=telemetry,
             public_url=public_url,
             reviews=reviews,
+            search=search,
             clock=clock,
             ids=ids,
             store=store,

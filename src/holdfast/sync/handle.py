@@ -11,6 +11,7 @@ from msgspec import UNSET
 from holdfast.handle import RunHandle as AsyncRunHandle
 from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.durations import Duration
+from holdfast.model.map import MapProgress
 from holdfast.model.program import ResultT
 from holdfast.model.run import (
     HistoryEntry,
@@ -26,6 +27,7 @@ from holdfast.model.run import (
 from holdfast.model.signals import SignalName
 from holdfast.model.spending import Spending
 from holdfast.portal import BlockingStream, Portal
+from holdfast.sync.maps import MapHandle
 
 __all__ = ["RunHandle"]
 
@@ -138,6 +140,23 @@ class RunHandle(Generic[ResultT]):
             RunNotFound: there is no such run.
         """
         return self._portal.call(self._handle.children)
+
+    def maps(self) -> list[MapProgress]:
+        """Return the maps that this run has begun, and how far they are.
+
+        Raises:
+            RunNotFound: there is no such run.
+        """
+        return self._portal.call(self._handle.maps)
+
+    def map(self, id: str) -> MapHandle:
+        """Return a handle on one of the maps of this run; `maps` names them.
+
+        Raises:
+            InvalidName: the id is not a valid name.
+        """
+        self._portal.check()
+        return MapHandle(self._portal, self._handle.map(id))
 
     def spending(self) -> Spending:
         """Return what the run and all runs that share its budget have spent.

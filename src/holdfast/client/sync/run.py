@@ -8,9 +8,11 @@ from typing import Any, Generic, TypeVar, cast, overload
 
 from msgspec import UNSET
 
+from holdfast.client.map import RemoteMap
 from holdfast.client.run import RemoteRun as AsyncRemoteRun
 from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.durations import Duration
+from holdfast.model.map import MapProgress
 from holdfast.model.program import ResultT
 from holdfast.model.run import (
     HistoryEntry,
@@ -138,6 +140,23 @@ class RemoteRun(Generic[ResultT]):
             RunNotFound: there is no such run.
         """
         return self._portal.call(self._run.children)
+
+    def maps(self) -> list[MapProgress]:
+        """Return the maps that this run has begun, and how far they are.
+
+        Raises:
+            RunNotFound: there is no such run.
+        """
+        return self._portal.call(self._run.maps)
+
+    def map(self, id: str) -> RemoteMap:
+        """Return a handle on one of the maps of this run; `maps` names them.
+
+        Raises:
+            InvalidName: the id is not a valid name.
+        """
+        self._portal.check()
+        return RemoteMap(self._portal, self._run.map(id))
 
     def spending(self) -> Spending:
         """Return what the run and all runs that share its budget have spent.
