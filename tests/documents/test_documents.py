@@ -176,6 +176,9 @@ async def test_a_sweep_deletes_the_blobs_of_documents_that_are_gone(either: Hous
     await documents.delete("kept")
     await documents.add("p", id="kept", **FILE)
     assert await documents.blob_prefix("kept") != prefix
+    await store_of(hf).blobs.put(b"late", key=f"{prefix}file/2")
+    either.clock.advance(2 * DAY_SECONDS)
+    assert await sweep(hf) == (0, 1)
 
 
 async def test_a_backup_has_the_documents_and_their_blobs(tmp_path: Path) -> None:
