@@ -11,6 +11,8 @@ __all__ = ["FileKind", "FileOutline", "ReadSegment", "RejectionReason", "Segment
 FileKind: TypeAlias = Literal[
     "pdf", "docx", "xlsx", "pptx", "html", "text", "csv", "image", "audio", "video"
 ]
+"""What a file is, by its content."""
+
 RejectionReason: TypeAlias = Literal[
     "unsupported",
     "mismatch",
@@ -35,7 +37,10 @@ RejectionReason: TypeAlias = Literal[
     "time",
     "crash",
 ]
+"""Why a file or a segment was rejected."""
+
 Table: TypeAlias = list[list[str]]
+"""The rows of a table, each with the texts of its cells."""
 
 
 class FileOutline(msgspec.Struct, frozen=True):
