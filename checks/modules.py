@@ -33,6 +33,7 @@ _PACKAGES = (
     "access",
     "review",
     "webhooks",
+    "documents",
     "fleet",
     "engine/client",
     "engine/worker",

@@ -2,6 +2,9 @@
 
 from holdfast.access.api_keys import ApiKeys
 from holdfast.app import Holdfast
+from holdfast.documents.documents import Documents
+from holdfast.documents.projects import Projects
+from holdfast.documents.search import SearchRemoval
 from holdfast.engine.effects.argument_recorder import Redact
 from holdfast.engine.effects.call_options import BlockingCaller, Caller
 from holdfast.engine.effects.invocations import OnExhausted
@@ -49,6 +52,23 @@ from holdfast.model.api_key import ApiKey, KeyRole, NewKey
 from holdfast.model.arguments import Recording
 from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.conditions import Timer, WaitAnswer, timer
+from holdfast.model.document import (
+    Document,
+    DocumentConnection,
+    DocumentKind,
+    DocumentPage,
+    DocumentPlace,
+    DocumentSegment,
+    DocumentSegmentPage,
+    DocumentStep,
+    DocumentWorkflow,
+    DocumentWorkflowPage,
+    Project,
+    ProjectPage,
+    StepName,
+    StepStatus,
+    WorkflowStatus,
+)
 from holdfast.model.durations import Duration, days, hours, minutes, seconds
 from holdfast.model.event import BranchFailed, Failure
 from holdfast.model.fleet import (
@@ -177,6 +197,17 @@ __all__ = [
     "CostPage",
     "Delegate",
     "DeliveryState",
+    "Document",
+    "DocumentConnection",
+    "DocumentKind",
+    "DocumentPage",
+    "DocumentPlace",
+    "DocumentSegment",
+    "DocumentSegmentPage",
+    "DocumentStep",
+    "DocumentWorkflow",
+    "DocumentWorkflowPage",
+    "Documents",
     "Done",
     "Durability",
     "Duration",
@@ -223,6 +254,9 @@ __all__ = [
     "ProbeFinding",
     "ProbeVerdict",
     "Program",
+    "Project",
+    "ProjectPage",
+    "Projects",
     "PurposeCost",
     "QuestionOptions",
     "Quota",
@@ -255,6 +289,7 @@ __all__ = [
     "RunSpan",
     "RunStream",
     "Saved",
+    "SearchRemoval",
     "SessionQueueEntry",
     "SetAsideSignal",
     "SignalName",
@@ -267,6 +302,8 @@ __all__ = [
     "StalledPage",
     "StalledRun",
     "Status",
+    "StepName",
+    "StepStatus",
     "StopReason",
     "StoreFacts",
     "SweepProgress",
@@ -291,6 +328,7 @@ __all__ = [
     "WorkerOptions",
     "Workflow",
     "WorkflowDecorator",
+    "WorkflowStatus",
     "agent",
     "days",
     "done",
