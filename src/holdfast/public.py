@@ -4,7 +4,8 @@ from holdfast.access.api_keys import ApiKeys
 from holdfast.app import Holdfast
 from holdfast.documents.documents import Documents
 from holdfast.documents.projects import Projects
-from holdfast.documents.search import SearchRemoval
+from holdfast.documents.search import SearchRemoval, SegmentSearch
+from holdfast.documents.sqlite_search import SqliteSegmentSearch
 from holdfast.engine.effects.argument_recorder import Redact
 from holdfast.engine.effects.call_options import BlockingCaller, Caller
 from holdfast.engine.effects.invocations import OnExhausted
@@ -129,6 +130,7 @@ from holdfast.model.run import (
     TextPiece,
     WaitPage,
 )
+from holdfast.model.segment_search import SegmentEntry, SegmentHit
 from holdfast.model.service import (
     BulkAction,
     BulkJob,
@@ -290,6 +292,9 @@ __all__ = [
     "RunStream",
     "Saved",
     "SearchRemoval",
+    "SegmentEntry",
+    "SegmentHit",
+    "SegmentSearch",
     "SessionQueueEntry",
     "SetAsideSignal",
     "SignalName",
@@ -298,6 +303,7 @@ __all__ = [
     "SpanKind",
     "SpanValue",
     "Spending",
+    "SqliteSegmentSearch",
     "StallReason",
     "StalledPage",
     "StalledRun",
