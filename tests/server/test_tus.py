@@ -27,7 +27,7 @@ PIECE = {**TUS, "Content-Type": "application/offset+octet-stream"}
 
 
 @asynccontextmanager
-async def serving(hf: Holdfast, options: ServerOptions) -> AsyncIterator[httpx.AsyncClient]:
+async def serving(hf: Holdfast, options: ServerOptions) -> AsyncGenerator[httpx.AsyncClient]:
     app = asgi(hf, DOCUMENT_GRAPHS, options=options, worker=False)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with (
@@ -414,7 +414,7 @@ async def offset_at_as(http: httpx.AsyncClient, place: str, headers: dict[str, s
 @asynccontextmanager
 async def reachable(
     hf: Holdfast, options: ServerOptions
-) -> AsyncIterator[tuple[httpx.AsyncClient, int]]:
+) -> AsyncGenerator[tuple[httpx.AsyncClient, int]]:
     app = asgi(hf, DOCUMENT_GRAPHS, options=options, worker=False)
     async with (
         app.lifespan(),
