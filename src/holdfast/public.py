@@ -3,9 +3,12 @@
 from holdfast.access.api_keys import ApiKeys
 from holdfast.app import Holdfast
 from holdfast.documents.documents import Documents
+from holdfast.documents.files import DocumentFiles
+from holdfast.documents.pipelines import start_pipelines
 from holdfast.documents.projects import Projects
 from holdfast.documents.search import SegmentSearch
 from holdfast.documents.sqlite_search import SqliteSegmentSearch
+from holdfast.documents.uploads import DocumentUploads
 from holdfast.engine.effects.argument_recorder import Redact
 from holdfast.engine.effects.call_options import BlockingCaller, Caller
 from holdfast.engine.effects.invocations import OnExhausted
@@ -148,6 +151,7 @@ from holdfast.model.service import (
 )
 from holdfast.model.signals import SignalName, signal
 from holdfast.model.spending import Spending
+from holdfast.model.upload import StoredFile, Upload, UploadSweep
 from holdfast.model.wait import Wait
 from holdfast.model.webhook import (
     DeliveryState,
@@ -208,12 +212,14 @@ __all__ = [
     "DeliveryState",
     "Document",
     "DocumentConnection",
+    "DocumentFiles",
     "DocumentKind",
     "DocumentPage",
     "DocumentPlace",
     "DocumentSegment",
     "DocumentSegmentPage",
     "DocumentStep",
+    "DocumentUploads",
     "DocumentWorkflow",
     "DocumentWorkflowPage",
     "Documents",
@@ -319,6 +325,7 @@ __all__ = [
     "StepStatus",
     "StopReason",
     "StoreFacts",
+    "StoredFile",
     "SweepProgress",
     "Telemetry",
     "TextPiece",
@@ -326,6 +333,8 @@ __all__ = [
     "Tool",
     "ToolCall",
     "ToolSpec",
+    "Upload",
+    "UploadSweep",
     "Usage",
     "Wait",
     "WaitAnswer",
@@ -352,6 +361,7 @@ __all__ = [
     "restart",
     "seconds",
     "signal",
+    "start_pipelines",
     "timer",
     "tool",
     "workflow",

@@ -147,7 +147,7 @@ async def test_a_death_loses_and_repeats_no_document_workflow_or_run(
             (workflow,) = (await other.documents.workflows(project=project)).workflows
             assert (document.workflow, workflow.document) == (workflow.id, document.id)
             assert workflow.execution_arn == f"doc-{workflow.id}"
-            run = await other.run(workflow.execution_arn).get()
+            run = await other.run(f"doc-{workflow.id}").get()
             assert run.graph == "documents", at
             if not died:
                 assert at > 10

@@ -35,7 +35,8 @@ def hf(tmp_path: Path) -> Iterator[Holdfast]:
 
 @pytest.fixture
 def inbox(moto_server: str, hf: Holdfast, tmp_path: Path) -> tuple[Any, str]:
-    client: Any = boto3.client("s3", endpoint_url=moto_server, region_name="us-east-1")
+    untyped: Any = boto3
+    client = untyped.client("s3", endpoint_url=moto_server, region_name="us-east-1")
     bucket = f"inbox-{tmp_path.name.replace('_', '-')}"[:63].rstrip("-")
     client.create_bucket(Bucket=bucket)
     hf.documents.files.outside = OutsideFiles((), client=client)

@@ -9,9 +9,9 @@ import codecs
 from collections.abc import Callable
 from typing import TypeAlias
 
-from holdfast.errors import FileRejected
+from holdfast.errors import FileRejected, InvalidRequest
 
-__all__ = ["HEAD_BYTES", "Sniff", "file_type_of"]
+__all__ = ["HEAD_BYTES", "Sniff", "file_type_of", "validated_media_type"]
 
 Sniff: TypeAlias = Callable[[bytes, str], str]
 """Returns the type of a file, such as ``application/pdf``, from its first bytes and its name; it
@@ -20,6 +20,7 @@ raises `FileRejected` for a file that is not accepted."""
 HEAD_BYTES = 64 * 1024
 """How many bytes of a file are looked at."""
 
+_TYPE_CHARS_MAX = 255
 _OFFICE = "application/vnd.openxmlformats-officedocument."
 _OFFICE_TYPES = {
     "docx": f"{_OFFICE}wordprocessingml.document",
@@ -95,3 +96,21 @@ def _is_text(head: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def validated_media_type(file_type: object) -> str:
+    """Return the type that a sender names; it may be empty.
+
+    Raises:
+        InvalidRequest: it is not text that a header can carry.
+    """
+    if (
+        not isinstance(file_type, str)
+        or len(file_type) > _TYPE_CHARS_MAX
+        or not (file_type.isascii() and (file_type.isprintable() or not file_type))
+    ):
+        raise InvalidRequest(
+            f"file_type must be a media type such as application/pdf, got {file_type!r:.80}",
+            field="file_type",
+        )
+    return file_type

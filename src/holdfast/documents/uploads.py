@@ -13,12 +13,12 @@ import msgspec
 from holdfast.display import get_logger
 from holdfast.documents.checksums import Checksum
 from holdfast.documents.file_parts import Chunks
-from holdfast.documents.file_types import HEAD_BYTES, Sniff, file_type_of
+from holdfast.documents.file_types import HEAD_BYTES, Sniff, file_type_of, validated_media_type
 from holdfast.documents.files import DocumentFiles, validated_file_name
 from holdfast.documents.local_files import chunks_of_file, open_regular_file
 from holdfast.documents.upload_finishing import DocumentIntake, Pipelines, UploadFinisher
 from holdfast.documents.upload_receiver import UploadReceiver
-from holdfast.documents.web_addresses import validated_web_address
+from holdfast.documents.web_addresses import page_name, validated_web_address
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.errors import (
     AlreadyExists,
@@ -56,7 +56,6 @@ _FILE_BYTES_MAX = 1024**3
 _RECEIVES_MAX = 32
 _RETRY_MS = 60_000
 _PAGE = 100
-_TYPE_CHARS_MAX = 255
 _ATTEMPTS = 5
 
 
@@ -112,7 +111,7 @@ class DocumentUploads:
         """
         self._check_length(length, name)
         made = await self._record(project, name, tenant=tenant, id=id, length=length)
-        return (await self._create(made, file_type=_validated_type(file_type))).shown()
+        return (await self._create(made, file_type=validated_media_type(file_type))).shown()
 
     async def append(
         self,
@@ -227,7 +226,7 @@ class DocumentUploads:
         if address is not None:
             source = validated_web_address(address)
             made = await self._record(
-                project, name or _page_name(source), tenant=tenant, id=id, source=source
+                project, name or page_name(source), tenant=tenant, id=id, source=source
             )
             return await self._take_in(made, file_type="text/html")
         source = uri or ""
@@ -494,20 +493,3 @@ def _asked(upload: StoredUpload) -> tuple[object, ...]:
     """Return what the caller of an upload asked for."""
     source = upload.document if upload.again else upload.source
     return upload.project, upload.again, source, upload.length
-
-
-def _page_name(address: str) -> str:
-    return address.encode()[:512].decode(errors="ignore").replace("/", "\u2215")
-
-
-def _validated_type(file_type: object) -> str:
-    if (
-        not isinstance(file_type, str)
-        or len(file_type) > _TYPE_CHARS_MAX
-        or not (file_type.isascii() and (file_type.isprintable() or not file_type))
-    ):
-        raise InvalidRequest(
-            f"file_type must be a media type such as application/pdf, got {file_type!r:.80}",
-            field="file_type",
-        )
-    return file_type

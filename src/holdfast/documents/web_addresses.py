@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from holdfast.errors import InvalidRequest
 
-__all__ = ["validated_web_address"]
+__all__ = ["page_name", "validated_web_address"]
 
 _BYTES_MAX = 2048
 
@@ -39,3 +39,8 @@ def validated_web_address(address: object) -> str:
     if len(address.encode()) > _BYTES_MAX:
         raise InvalidRequest(f"address must have at most {_BYTES_MAX:,} bytes", field="address")
     return address
+
+
+def page_name(address: str) -> str:
+    """Return the name of a document that is the page of an address."""
+    return address.encode()[:512].decode(errors="ignore").replace("/", "\u2215")
