@@ -18,7 +18,7 @@ from holdfast.display import get_logger
 from holdfast.engine.journal.writer import PositionTaken
 from holdfast.engine.kernel.kernel import ClaimLost, Kernel
 from holdfast.engine.runs.local_workers import LocalWorkers
-from holdfast.engine.runs.map_lanes import (
+from holdfast.engine.runs.map_chunks import (
     ChunkOrigin,
     lanes_here,
     origin_of,
