@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar, overload
 from msgspec import UNSET
 
 from holdfast.engine.client.awaiting import RunOutcomes
+from holdfast.engine.client.map_handle import MapHandle
 from holdfast.engine.client.process_workers import ProcessWorkers
 from holdfast.engine.effects.resources import Resources
 from holdfast.engine.history import events, states, text_stream
@@ -38,7 +39,6 @@ from holdfast.engine.runs.retrying import retry_run
 from holdfast.engine.runs.rows import read_row
 from holdfast.engine.runs.signalling import send_signal
 from holdfast.errors import InvalidRequest
-from holdfast.map_handle import MapHandle
 from holdfast.model.awaited_status import AwaitedStatus
 from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.durations import Duration, milliseconds_of
