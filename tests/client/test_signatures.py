@@ -18,6 +18,7 @@ from holdfast.client import (
     RemoteBulkJobs,
     RemoteFleet,
     RemoteKeys,
+    RemoteMap,
     RemoteQuotaLevels,
     RemoteReviews,
     RemoteRun,
@@ -25,6 +26,7 @@ from holdfast.client import (
 )
 from holdfast.client import sync as blocking
 from holdfast.engine.client.bulk_jobs import BulkJobs
+from holdfast.engine.client.map_handle import MapHandle
 from holdfast.engine.client.quota_levels import QuotaLevels
 from holdfast.fleet.fleet import Fleet
 from holdfast.review.reviews import Reviews
@@ -47,7 +49,7 @@ SERVICES: dict[str, tuple[type, type, set[str]]] = {
 INTERNAL = {"joined"}
 # Credentials belong to a tenant and to a person, so that a client need not name them.
 KNOWN_BY_CREDENTIALS = {"by", "reviewer", "tenant"}
-OTHER_TYPES = {"RunHandle": "RemoteRun"}
+OTHER_TYPES = {"RunHandle": "RemoteRun", "MapHandle": "RemoteMap"}
 VERBS = [
     (service, name)
     for service, (ours, _, only) in SERVICES.items()
@@ -72,6 +74,11 @@ def signature(function: Callable[..., Any]) -> tuple[dict[str, Any], str]:
 @pytest.mark.parametrize("name", sorted(public(RunHandle) - {"id", "tenant", "repeated"}))
 def test_a_verb_of_a_run_has_the_same_arguments(name: str) -> None:
     assert signature(getattr(RemoteRun, name)) == signature(getattr(RunHandle, name))
+
+
+@pytest.mark.parametrize("name", sorted(public(MapHandle) - {"id"}))
+def test_a_verb_of_a_map_has_the_same_arguments(name: str) -> None:
+    assert signature(getattr(RemoteMap, name)) == signature(getattr(MapHandle, name))
 
 
 @pytest.mark.parametrize(
