@@ -144,7 +144,16 @@ def test_there_are_examples() -> None:
                 "client",
                 "events",
             ),
-            *("graphs", "limits", "models", "observability", "pausing", "quotas", "reading-files", "runs"),
+            *(
+                "graphs",
+                "limits",
+                "models",
+                "observability",
+                "pausing",
+                "quotas",
+                "reading-files",
+                "runs",
+            ),
             *("sessions", "storage", "streams", "testing", "types", "upgrading", "web"),
             *("webhooks", "workers", "workflows", "approvals"),
         )

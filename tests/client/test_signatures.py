@@ -19,6 +19,7 @@ from holdfast.client import (
     RemoteDocuments,
     RemoteFleet,
     RemoteKeys,
+    RemoteMap,
     RemoteProjects,
     RemoteQuotaLevels,
     RemoteReviews,
@@ -29,6 +30,7 @@ from holdfast.client import sync as blocking
 from holdfast.documents.documents import Documents
 from holdfast.documents.projects import Projects
 from holdfast.engine.client.bulk_jobs import BulkJobs
+from holdfast.engine.client.map_handle import MapHandle
 from holdfast.engine.client.quota_levels import QuotaLevels
 from holdfast.fleet.fleet import Fleet
 from holdfast.review.reviews import Reviews
@@ -58,7 +60,7 @@ SERVICES: dict[str, tuple[type, type, set[str]]] = {
 INTERNAL = {"joined"}
 # Credentials belong to a tenant and to a person, so that a client need not name them.
 KNOWN_BY_CREDENTIALS = {"by", "reviewer", "tenant"}
-OTHER_TYPES = {"RunHandle": "RemoteRun"}
+OTHER_TYPES = {"RunHandle": "RemoteRun", "MapHandle": "RemoteMap"}
 VERBS = [
     (service, name)
     for service, (ours, _, only) in SERVICES.items()
@@ -83,6 +85,11 @@ def signature(function: Callable[..., Any]) -> tuple[dict[str, Any], str]:
 @pytest.mark.parametrize("name", sorted(public(RunHandle) - {"id", "tenant", "repeated"}))
 def test_a_verb_of_a_run_has_the_same_arguments(name: str) -> None:
     assert signature(getattr(RemoteRun, name)) == signature(getattr(RunHandle, name))
+
+
+@pytest.mark.parametrize("name", sorted(public(MapHandle) - {"id"}))
+def test_a_verb_of_a_map_has_the_same_arguments(name: str) -> None:
+    assert signature(getattr(RemoteMap, name)) == signature(getattr(MapHandle, name))
 
 
 @pytest.mark.parametrize(

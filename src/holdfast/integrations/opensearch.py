@@ -33,6 +33,7 @@ from holdfast.redaction import without_credentials
 __all__ = ["DEFAULT_INDEX", "OpenSearchSegments"]
 
 DEFAULT_INDEX = "holdfast-segments"
+"""The name of the index where an address names none."""
 
 _TIMEOUT_SECONDS = 30.0
 _ANSWER_BYTES_MAX = 32 * 1024 * 1024

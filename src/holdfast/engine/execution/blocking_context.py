@@ -210,9 +210,26 @@ class BlockingContext:
         return self.start(graph, input, id=id, labels=labels, pool=pool, budget=budget).result()
 
     @typed_blocking_map
-    def map(self, item: Any, count_or_items: Any, **options: Any) -> Mapped:
+    def map(
+        self,
+        item: Any,
+        count_or_items: Any,
+        *,
+        chunk: int = 100,
+        concurrency: int = 10,
+        tolerate: float = 0,
+        given: Mapping[str, Any] | None = None,
+    ) -> Mapped:
         """Do as `Context.map` does."""
-        return self._run_blocking(self._context.map(item, count_or_items, **options))
+        mapping = self._context.map(
+            item,
+            count_or_items,
+            chunk=chunk,
+            concurrency=concurrency,
+            tolerate=tolerate,
+            given=given,
+        )
+        return self._run_blocking(mapping)
 
     def mapped(self, cursor: Mapped | Mapping[str, Any]) -> BlockingMapResults:
         """Do as `Context.mapped` does: ``for entry in …``."""
