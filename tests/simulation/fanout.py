@@ -338,8 +338,8 @@ class Fanout:
         found, chunk = self.of_chunk(head), head.chunk
         assert chunk is not None
         lane = found.lanes.get(chunk.lane)
-        if lane is None or lane.round != chunk.round:
-            return False
+        if lane is None or lane.round != chunk.round or found.spec.round != chunk.round:
+            return False  # the run, which was retried, takes over what it has done
         if lane.at == chunk.number:
             return True  # it does not count yet
         if lane.last != chunk.number or not self._is_open(found):

@@ -379,7 +379,7 @@ class Mapper:
         await hf.run(run).cancel("no longer wanted")
 
     async def heal(self, process: Process) -> None:
-        """Heal items that failed, retry some alone, and retry runs that failed; read the maps."""
+        """Read the maps; heal some items that failed, and retry them alone."""
         hf = self.face(process)
         while not self.leaving.is_set():
             await process.clock.sleep(3.0 + 4 * process.ids.random())
@@ -402,13 +402,22 @@ class Mapper:
             for index in bad:
                 if process.ids.random() < 0.25:
                     await self._retry_item(handle, found, index)
-        if (await handle.get()).status == "failed" and process.ids.random() < 0.4:
-            for found in list(self.promises.fanout.maps.values()):
-                if found.run.id == run:
-                    self._heal(found, range(found.spec.total))
-            with suppress(NotRetryable, RunEnded):
-                await handle.retry()
-                self.promises.seen["run retried"] += 1
+
+    async def retry(self, process: Process) -> None:
+        """Retry runs that failed, often before all of their chunks are settled."""
+        hf = self.face(process)
+        while not self.leaving.is_set():
+            await process.clock.sleep(0.3 + process.ids.random())
+            for run in self.plans:
+                row = self.world.truth.row(RunKey(TENANT, run).pk)
+                if row is None or row["status"] != "failed" or process.ids.random() < 0.5:
+                    continue
+                for found in list(self.promises.fanout.maps.values()):
+                    if found.run.id == run:
+                        self._heal(found, range(found.spec.total))
+                with suppress(StoreError, RunNotFound, NotRetryable, RunEnded):
+                    await hf.run(run).retry()
+                    self.promises.seen["run retried"] += 1
 
     async def _retry_item(self, handle: Any, found: FannedOut, index: int) -> None:
         self._heal(found, [index])
@@ -490,10 +499,10 @@ def _drawn_ask(draw: random.Random) -> Ask:
         total=draw.choice([0, 1, draw.randint(2, ITEMS_MAX), draw.randint(8, ITEMS_MAX)]),
         chunk=draw.randint(1, 5),
         concurrency=draw.choice([1, 3, 8, 16]),
-        tolerate=draw.choice([0, 1, 3, ITEMS_MAX]) if doomed else 0,
+        tolerate=draw.choice([0, 1, 2, 3, ITEMS_MAX]) if doomed else 0,
         values=draw.random() < 0.3,
         leaves=draw.random() < 0.15,
-        caught=draw.random() < 0.5,
+        caught=draw.random() < 0.3,
         doomed=doomed,
     )
 
@@ -512,7 +521,7 @@ def mapping(seed: int | str, plan: FaultPlan | None = None) -> Counter[str]:
     """
     chosen = plan or scattering()
     draw = random.Random(f"{seed}/maps")
-    # asyncio begins tasks in their order, and so the maps of a node: a loop that shuffles would not.
+    # asyncio begins tasks in their order, and so a node's maps; a loop that shuffles would not.
     at_once = draw.random() < 0.4
 
     async def scenario(world: World) -> Counter[str]:
@@ -550,7 +559,7 @@ def mapping(seed: int | str, plan: FaultPlan | None = None) -> Counter[str]:
 async def _lived_through(world: World, mapper: Mapper) -> None:
     all_of = [world.supervise(f"w{number}", mapper.work) for number in range(WORKERS)]
     caller = world.supervise("caller", mapper.call)
-    all_of.append(world.supervise("healer", mapper.heal))
+    all_of += [world.supervise("healer", mapper.heal), world.supervise("owner", mapper.retry)]
     await _passed(world, TROUBLE_SECONDS)
     world.plan = calm().evolve(
         stale_index=world.plan.stale_index, skew_seconds_max=world.plan.skew_seconds_max
