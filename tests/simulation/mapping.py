@@ -111,7 +111,7 @@ def _behaviour(run: str, map: str, index: int, doomed: float) -> str:
     draw = random.Random(f"{_mapper().world.seed}/{run}/{map}/{index}")
     if draw.random() < doomed:
         return "doomed"
-    kinds = ["swift", "swift", "work", "work", "chain", "linger", "shaky", "nap"]
+    kinds = ["swift", "work", "work", "work", "chain", "linger", "shaky", "nap"]
     return f"{draw.choice(kinds)} {draw.random() ** 2 * 6:.2f}"
 
 
@@ -267,6 +267,8 @@ class Mapper:
     promises: Promises
     outside: Outside
     plans: dict[str, list[list[Ask]]]
+    floor_bytes: int = 64 * 1024
+    """From how much on a journal is worth a snapshot."""
     expires: dict[str, float] = field(default_factory=dict)
     leaving: asyncio.Event = field(default_factory=asyncio.Event)
     faces: dict[str, Holdfast] = field(default_factory=dict)
@@ -279,6 +281,7 @@ class Mapper:
     def face(self, process: Process) -> Holdfast:
         if process.name not in self.faces:
             self.faces[process.name] = face_of(process, tenant=TENANT)
+            self.faces[process.name]._kernel.snapshot_floor_bytes = self.floor_bytes
         return self.faces[process.name]
 
     def broken(self, why: str) -> None:
@@ -542,6 +545,7 @@ def mapping(seed: int | str, plan: FaultPlan | None = None) -> Counter[str]:
             streams=promises.streams,
         )
         mapper = Mapper(world, promises, outside, _drawn_plans(draw, at_once=at_once))
+        mapper.floor_bytes = draw.choice([0, 1_000, 64 * 1024])
         mapper.expires = {
             run: draw.uniform(15, 60) for run in list(mapper.plans)[1:] if draw.random() < 0.2
         }

@@ -14,7 +14,6 @@ from holdfast.engine.runs import (
     map_lanes,
     map_reading,
     map_results,
-    map_retrying,
     map_starting,
 )
 from holdfast.engine.runs.map_results import MapPlace
@@ -246,16 +245,6 @@ def a_retried_item_that_counts_twice(patch: pytest.MonkeyPatch) -> None:
         return sum(each.status == "finished" for each in retries)
 
     patch.setattr(map_reading, "_count_retried", all_of_them)
-
-
-@bug("mapping")
-def a_retry_without_the_failed_item(patch: pytest.MonkeyPatch) -> None:
-    start = map_retrying.start_chunk
-
-    async def of_none(*args: Any, indices: Any = None, **options: Any) -> None:
-        await start(*args, indices=[], **options)
-
-    patch.setattr(map_retrying, "start_chunk", of_none)
 
 
 @bug("mapping", blob_unreachable=0.05)
