@@ -267,6 +267,8 @@ class Mapper:
     promises: Promises
     outside: Outside
     plans: dict[str, list[list[Ask]]]
+    closing: bool = False
+    """Whether nobody retries single items any more."""
     floor_bytes: int = 64 * 1024
     """From how much on a journal is worth a snapshot."""
     expires: dict[str, float] = field(default_factory=dict)
@@ -403,7 +405,7 @@ class Mapper:
             self._check_values(found, entries)
             bad = [entry.index async for entry in handle.map(progress.map).failed()]
             for index in bad:
-                if process.ids.random() < 0.25:
+                if not self.closing and process.ids.random() < 0.25:
                     await self._retry_item(handle, found, index)
 
     async def retry(self, process: Process) -> None:
@@ -573,7 +575,9 @@ async def _lived_through(world: World, mapper: Mapper) -> None:
     while world.loop.time() < over:
         await _passed(world, LEASE_SECONDS / 2)
         if mapper.is_done() and not world.is_up_to_something():
-            break
+            if mapper.closing:
+                break
+            mapper.closing = True
     mapper.settled()
     mapper.leaving.set()
     mapper.promises.dismissed()
