@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar, overload
 from msgspec import UNSET
 
 from holdfast.engine.client.awaiting import RunOutcomes
+from holdfast.engine.client.map_handle import MapHandle
 from holdfast.engine.client.process_workers import ProcessWorkers
 from holdfast.engine.effects.resources import Resources
 from holdfast.engine.history import events, states, text_stream
@@ -38,7 +39,6 @@ from holdfast.engine.runs.retrying import retry_run
 from holdfast.engine.runs.rows import read_row
 from holdfast.engine.runs.signalling import send_signal
 from holdfast.errors import InvalidRequest
-from holdfast.map_handle import MapHandle
 from holdfast.model.awaited_status import AwaitedStatus
 from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.durations import Duration, milliseconds_of
@@ -200,10 +200,10 @@ class RunHandle(Generic[ResultT]):
         if not isinstance(branch, str):
             raise InvalidRequest(f"branch must be a string, got {branch!r:.80}", field="branch")
         if self._outcome is not None and cursor is None and not branch:
-            return self._typed(self._outcome.state)
+            return states.typed_state(self._graph, self._outcome.state)
         await self._workers.wait_for_exit(self._key)
         state = await states.read_state(self._kernel, self._key, at=cursor, branch=branch)
-        return state if branch else self._typed(state)
+        return state if branch else states.typed_state(self._graph, state)
 
     async def waits(self, *, limit: int = 100, cursor: str | None = None) -> WaitPage:
         """Return a page of everything that the run waits for, the longest wait first.
@@ -241,8 +241,7 @@ class RunHandle(Generic[ResultT]):
         Raises:
             InvalidName: the id is not a valid name.
         """
-        typed = None if self._graph is None else self._graph.typed_item
-        return MapHandle(self._kernel, self._workers, self._key, validated_name(id, "map"), typed)
+        return MapHandle(self._kernel, self._workers, self._key, id, self._graph)
 
     async def spending(self) -> Spending:
         """Return what the run and all runs that share its budget have spent.
@@ -487,10 +486,6 @@ class RunHandle(Generic[ResultT]):
         name = validated_name(call, "call")
         await self._workers.wait_for_exit(self._key)
         await ambiguity.resolve_call(self._kernel, self._workers, self._key, name, resolution)
-
-    def _typed(self, state: dict[str, Any]) -> Any:
-        """Return a stored state in the type of the graph's state, if the graph is known."""
-        return state if self._graph is None else self._graph.check().typed_state(state)
 
     async def _drop_cached_head(self) -> None:
         """Forget the cached row of the run, which is about to change."""

@@ -2,6 +2,7 @@
 
 from holdfast.access.api_keys import ApiKeys
 from holdfast.app import Holdfast
+from holdfast.engine.client.map_handle import MapHandle
 from holdfast.engine.effects.argument_recorder import Redact
 from holdfast.engine.effects.call_options import BlockingCaller, Caller
 from holdfast.engine.effects.invocations import OnExhausted
@@ -44,7 +45,6 @@ from holdfast.graph.node_decorator import NodeDecorator
 from holdfast.graph.tool import UNKNOWN, VOID, Done, ProbeFinding, ProbeVerdict, Tool, done, tool
 from holdfast.handle import RunHandle
 from holdfast.log_context import RunLogFilter, RunScope
-from holdfast.map_handle import MapHandle
 from holdfast.model.api_key import ApiKey, KeyRole, NewKey
 from holdfast.model.arguments import Recording
 from holdfast.model.budget import Budget, BudgetLimits

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast import Holdfast
-from holdfast.engine.runs.map_lanes import chunk_id
+from holdfast.engine.runs.map_chunks import chunk_id
 from holdfast.errors import RunNotFound
 from holdfast.model.map import MapChunk
 from holdfast.records.keys import RunKey

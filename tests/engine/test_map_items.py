@@ -19,7 +19,7 @@ from holdfast import (
     signal,
     workflow,
 )
-from holdfast.engine.runs.map_lanes import chunk_id
+from holdfast.engine.runs.map_chunks import chunk_id
 from holdfast.errors import RunFailed
 from holdfast.model.map import MapChunk
 from holdfast.testing import FakeContext

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import pytest
 
 from holdfast import Graph, Holdfast, MappedItem
-from holdfast.engine.runs.map_lanes import chunk_id
+from holdfast.engine.runs.map_chunks import chunk_id
 from holdfast.errors import RunCancelled
 from holdfast.model.map import MapChunk, MapLane
 from holdfast.records.head import Head, head_of

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine.runs.map_lanes import chunk_id
+from holdfast.engine.runs.map_chunks import chunk_id
 from holdfast.model.event import BranchFailed, Event, Failed, NodeFinished, SignalTaken
 from holdfast.model.map import NO_LANE, MapLane, MapSpec
 from holdfast.model.wait import MapWait, signal_kind

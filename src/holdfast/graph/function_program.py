@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.graph.items import ItemFunction
 from holdfast.graph.node import Node
 from holdfast.model.execution import Execution
-from holdfast.model.program import InputT, Program, ResultT
+from holdfast.model.program import InputT, ItemPolicy, Program, ResultT
 
 __all__ = ["FunctionProgram"]
 
@@ -26,6 +26,20 @@ class FunctionProgram(Program[InputT, ResultT]):
     def items(self) -> Mapping[str, ItemFunction[Any]]:
         """The item functions of its maps by their names."""
         return {}
+
+    @property
+    def item_policies(self) -> Mapping[str, ItemPolicy]:
+        """How the items of each item function are retried, by name."""
+        return {name: item.policy for name, item in self.items.items()}
+
+    def typed_item(self, item: str, stored: Any) -> Any:
+        """Return a stored result of an item function in its type.
+
+        Raises:
+            InvalidState: the result does not fit the type.
+        """
+        found = self.items.get(item)
+        return stored if found is None else found.typed_result(stored)
 
     @abstractmethod
     def enter(self, execution: Execution, branch: str = "") -> Any:

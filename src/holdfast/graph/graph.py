@@ -12,6 +12,7 @@ from holdfast.graph.checks import declared_wiring
 from holdfast.graph.chooser_targets import Chooser
 from holdfast.graph.declaration import GraphDeclaration, SubgraphDeclaration
 from holdfast.graph.edge_resolution import EdgeDeclaration, ForkOptions, check_reference
+from holdfast.graph.items import ItemDecorator
 from holdfast.graph.mermaid import flowchart
 from holdfast.graph.needs import declared_needs
 from holdfast.graph.node import (
@@ -143,6 +144,14 @@ class Graph(GraphProgram[StateT, StateT]):
         See `NodeDecorator`.
         """
         return NodeDecorator(self._declaration)
+
+    @property
+    def item(self) -> ItemDecorator:
+        """Registers a function that a map calls for each item: ``@graph.item``.
+
+        See `ItemDecorator`.
+        """
+        return ItemDecorator(self._declaration)
 
     def route(self, *nodes: Reference) -> None:
         """Connect each of these nodes to the next one. The last may be END.

@@ -13,7 +13,7 @@ from holdfast.graph.contributions import contributions
 from holdfast.graph.declaration import GraphDeclaration
 from holdfast.graph.declared_waits import DeclaredWait, declared_waits
 from holdfast.graph.function_program import FunctionProgram
-from holdfast.graph.items import ItemDecorator, ItemFunction, items_of
+from holdfast.graph.items import ItemFunction, items_of
 from holdfast.graph.needs import needs_of
 from holdfast.graph.plan import Plan
 from holdfast.model.decision import Decision, Outcome
@@ -21,7 +21,7 @@ from holdfast.model.event import Event
 from holdfast.model.execution import Execution
 from holdfast.model.needs import Needs
 from holdfast.model.policy import Durability
-from holdfast.model.program import InputT, ItemPolicy, ResultT, RunNode
+from holdfast.model.program import InputT, ResultT, RunNode
 
 __all__ = ["GraphProgram"]
 
@@ -88,28 +88,6 @@ class GraphProgram(FunctionProgram[InputT, ResultT]):
     def items(self) -> Mapping[str, ItemFunction[Any]]:
         """The item functions of the graph and of the graphs that it includes, by name."""
         return items_of(self._declaration)
-
-    @property
-    def item_policies(self) -> Mapping[str, ItemPolicy]:
-        """How the items of each item function are retried, by name."""
-        return {name: item.policy for name, item in self.items.items()}
-
-    def typed_item(self, item: str, stored: Any) -> Any:
-        """Return a stored result of an item function in its type.
-
-        Raises:
-            InvalidState: the result does not fit the type.
-        """
-        found = self.items.get(item)
-        return stored if found is None else found.typed_result(stored)
-
-    @property
-    def item(self) -> ItemDecorator:
-        """Registers a function that a map calls for each item: ``@graph.item``.
-
-        See `ItemDecorator`.
-        """
-        return ItemDecorator(self._declaration)
 
     def check(self) -> Self:
         """Return the graph if it can run. After that it cannot be changed.

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar, overload
 
 from holdfast.errors import InvalidGraph
 from holdfast.graph.graph import Graph
+from holdfast.graph.items import ItemDecorator
 from holdfast.graph.workflow_drawing import drawn_steps
 from holdfast.graph.workflow_program import WorkflowProgram
 from holdfast.graph.workflow_signature import WorkflowSignature, read_signature
@@ -51,6 +52,14 @@ class Workflow(WorkflowProgram[InputT, ResultT]):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function: nothing is recorded, unless ``ctx`` does it."""
         return self._function(*args, **kwargs)
+
+    @property
+    def item(self) -> ItemDecorator:
+        """Registers a function that a map of the workflow calls for each item.
+
+        See `ItemDecorator`.
+        """
+        return ItemDecorator(self._declaration)
 
     @property
     def result_type(self) -> Any:

@@ -23,6 +23,7 @@ __all__ = [
     "ATTRIBUTES",
     "ENDED",
     "OPEN",
+    "PLAIN_SCHEMA",
     "ROW_ABOUT_BYTES_MAX",
     "ROW_WAITS_MAX",
     "SCHEMA",
@@ -38,7 +39,10 @@ __all__ = [
     "is_past_ttl",
 ]
 
-SCHEMA = 1
+SCHEMA = 2
+"""The newest version of rows that this release reads."""
+PLAIN_SCHEMA = 1
+"""The version of the rows of runs without maps, which earlier releases can read, too."""
 
 OPEN = frozenset({"running", "waiting"})
 """In these statuses a run takes signals."""
@@ -93,7 +97,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     key: RunKey
     graph: str
     version: int
-    schema: int = SCHEMA
+    schema: int = PLAIN_SCHEMA
     pool: str | None = None
     """Only workers of this pool claim the run; None is the default pool."""
     shard: int = 0

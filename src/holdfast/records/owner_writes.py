@@ -13,6 +13,7 @@ from holdfast.model.run import Status
 from holdfast.model.spending import NO_SPENDING
 from holdfast.model.wait import Wait
 from holdfast.records.head import (
+    SCHEMA,
     TROUBLED,
     Head,
     InboxSize,
@@ -295,11 +296,13 @@ def mark_parent_write(
 ) -> Update:
     """Return the write that marks a run as a parent. Its end then includes its children.
 
-    With ``maps``, it includes its maps. If they have blobs, these have to be freed with the run.
+    With ``maps``, it includes its maps: workers of earlier releases, which do not know them, leave
+    the run alone. If the maps have blobs, these have to be freed with the run.
     """
-    marks = {"children": True}
+    marks: dict[str, Any] = {"children": True}
     if maps:
-        marks |= {"maps": True, "spilled": True} if has_blobs else {"maps": True}
+        marks |= {"maps": True, "schema": SCHEMA}
+        marks |= {"spilled": True} if has_blobs else {}
     return Update(
         key=head.key.head,
         set={**marks, "updated_ms": now_ms},

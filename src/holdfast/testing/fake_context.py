@@ -110,8 +110,7 @@ class FakeContext(Context):
         ``models`` has a `Model`, an answer or a list of answers for each name; see `ScriptedModel`.
         ``children`` has a result for each program or its name, or for the id of a child.
         ``reviews`` has the decisions of reviewers, in the order of the questions: ``[approved(),
-        rejected("old")]``. ``maps`` has the results of maps of earlier nodes, by the id of the map;
-        the items of a map that the node begins run here, one after the other.
+        rejected("old")]``. ``maps`` has results of maps of earlier nodes, by the id of the map.
 
         Raises:
             InvalidRequest: ``now`` is not a point in time, a key of ``calls`` is no function, or no
@@ -144,10 +143,7 @@ class FakeContext(Context):
             sleeps=[],
             started=[],
         )
-        self._map_results = {
-            map: [MappedItem(index, result) for index, result in enumerate(results)]
-            for map, results in (maps or {}).items()
-        }
+        self._map_results = _mapped_items(maps or {})
         expires_ms = now_ms + _EXPIRES_MS
         self._facts = _RunFacts(run_id, tenant, dict(labels or {}), attempt, expires_ms)
         self.calls: list[MadeCall] = []
@@ -287,6 +283,14 @@ class FakeContext(Context):
             f"the node calls {tool.name!r}, and the test provides no answer: pass "
             f"FakeContext(calls={{{tool.name!r}: result}}), or calls=REAL to call the function"
         )
+
+
+def _mapped_items(maps: Mapping[str, Sequence[Any]]) -> dict[str, list[MappedItem]]:
+    """Return the results of maps as readers of the maps get them."""
+    return {
+        map: [MappedItem(index, result) for index, result in enumerate(results)]
+        for map, results in maps.items()
+    }
 
 
 def _identity(function: Callable[..., Any]) -> object:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.execution.visit import ItemFacts, Visit
-from holdfast.engine.runs.map_lanes import read_map
+from holdfast.engine.runs.map_chunks import read_map
 from holdfast.engine.runs.map_results import MapPlace, load_values
 from holdfast.errors import JournalDamaged, UnknownItem
 from holdfast.graph.function_program import FunctionProgram

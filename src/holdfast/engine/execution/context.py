@@ -30,15 +30,13 @@ from holdfast.engine.execution.child import Child
 from holdfast.engine.execution.conditions import ChildCondition, packed_about, takes_max_wait
 from holdfast.engine.execution.group_waits import wait_for_first
 from holdfast.engine.execution.live_reports import VisitProgress
-from holdfast.engine.execution.map_signatures import typed_map
-from holdfast.engine.execution.mapped_results import MapResults
+from holdfast.engine.execution.map_context import MapContext
 from holdfast.engine.execution.review_signatures import typed_review
 from holdfast.engine.execution.reviews import ReviewRequest, review_request, reviewed
 from holdfast.engine.execution.typed_signals import awaited_type, typed_payload
 from holdfast.engine.execution.visit import Visit
 from holdfast.engine.execution.visit_calls import VisitCalls
 from holdfast.engine.execution.visit_children import VisitChildren
-from holdfast.engine.execution.visit_facts import VisitFacts
 from holdfast.engine.execution.visit_maps import VisitMaps
 from holdfast.engine.execution.visit_waits import VisitWaits
 from holdfast.engine.journal.endings import result_of
@@ -52,7 +50,6 @@ from holdfast.model.conditions import Timer, WaitAnswer
 from holdfast.model.durations import Duration, milliseconds_of
 from holdfast.model.event import TimerFired
 from holdfast.model.invocation import Answer, ToolSpec
-from holdfast.model.map import Mapped
 from holdfast.model.names import validated_labels, validated_name
 from holdfast.model.policy import Retry, validated_retry
 from holdfast.model.program import Program, ResultT
@@ -67,7 +64,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Context(VisitFacts):
+class Context(MapContext):
     """What a node knows of its run, and how it makes calls, waits and starts children."""
 
     def __init__(self, visit: Visit, blocking: Callable[[Context, Visit], object]) -> None:
@@ -461,57 +458,6 @@ class Context(VisitFacts):
         """Start a child and return its result; see `start` and `Child.result`."""
         child = await self.start(graph, input, id=id, labels=labels, pool=pool, budget=budget)
         return await child.result()
-
-    # --- maps -------------------------------------------------------------------------------------
-
-    @typed_map
-    @tracked
-    async def map(
-        self,
-        item: Any,
-        count_or_items: Any,
-        *,
-        chunk: int = 100,
-        concurrency: int = 10,
-        tolerate: float = 0,
-        given: Mapping[str, Any] | None = None,
-    ) -> Mapped:
-        """Call an item function for many items, in chunks that all workers run, and wait for all.
-
-        ``item`` is a function of ``@graph.item``, or another graph: then each item is a child run.
-        ``count_or_items`` is the number of items, or a list of their values. A ``chunk`` of items
-        is one run. At most ``concurrency`` items run at a time, in all workers together. Up to
-        ``tolerate`` items may fail, a share from 0 to 1 or a number. Every item finds ``given`` in
-        ``ctx.given``. The result is a small cursor: `mapped` reads the results.
-
-        A node that runs again finds the map that it began, as it began. After a retry of the run,
-        only items without a result run again.
-
-        Raises:
-            MapFailed: more items failed than the map tolerates; the others were cancelled.
-            InvalidRequest: an argument has an invalid value, or ``item`` is not of this graph.
-            PayloadTooLarge: ``given`` has more than 8 KB.
-            NotPausable: the node was declared with ``pausable="no"``.
-        """
-        return await self._maps.run(
-            item,
-            count_or_items,
-            chunk=chunk,
-            concurrency=concurrency,
-            tolerate=tolerate,
-            given=given,
-        )
-
-    def mapped(self, cursor: Mapped | Mapping[str, Any]) -> MapResults:
-        """Return the results of a map, in the order of the items: ``async for entry in …``.
-
-        One chunk is in memory at a time. The map may be of an earlier node: a state can hold the
-        cursor.
-
-        Raises:
-            InvalidRequest: this is not what `map` returned.
-        """
-        return self._maps.results(cursor)
 
     def child(self, id: str, graph: Program[Any, ResultT] | None = None) -> Child[ResultT]:
         """Return a handle on a child that an earlier node started.

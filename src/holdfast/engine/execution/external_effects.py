@@ -15,7 +15,8 @@ from holdfast.engine.execution.node_threads import NodeThreads
 from holdfast.engine.history.text_stream import ProgressWriter, TokenWriter
 from holdfast.engine.journal.writer import PositionTaken
 from holdfast.engine.runs.children import ChildRequest, child_id, deliver_child_end, start_child
-from holdfast.engine.runs.map_lanes import deliver_map_end, read_map
+from holdfast.engine.runs.map_chunks import read_map
+from holdfast.engine.runs.map_lanes import deliver_map_end
 from holdfast.engine.runs.map_results import MapPlace
 from holdfast.engine.runs.map_starting import MapRequest, start_map
 from holdfast.model.arguments import Arguments

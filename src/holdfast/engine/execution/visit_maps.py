@@ -14,7 +14,7 @@ from holdfast.engine.execution.chunk_items import items_of_program
 from holdfast.engine.execution.mapped_results import MapResults
 from holdfast.engine.execution.visit import Visit
 from holdfast.engine.execution.visit_waits import VisitWaits
-from holdfast.engine.runs.map_lanes import read_map
+from holdfast.engine.runs.map_chunks import read_map
 from holdfast.engine.runs.map_reading import read_items
 from holdfast.engine.runs.map_results import MapPlace
 from holdfast.engine.runs.map_starting import MapRequest

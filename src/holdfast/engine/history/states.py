@@ -29,7 +29,7 @@ from holdfast.model.wait import Wait
 from holdfast.records.head import ROW_ABOUT_BYTES_MAX, ROW_WAITS_MAX, Head
 from holdfast.records.keys import RunKey
 
-__all__ = ["read_input", "read_state", "read_waits"]
+__all__ = ["read_input", "read_state", "read_waits", "typed_state"]
 
 _WaitOrder = tuple[int, str, int, str]
 _WAIT_ORDER = msgspec.json.Decoder(_WaitOrder)
@@ -145,3 +145,8 @@ def _parsed_cursor(cursor: object) -> _WaitOrder:
     except ValueError:
         pass
     raise InvalidQuery(f"not a cursor of a list of waits: {cursor!r:.80}", field="cursor")
+
+
+def typed_state(graph: Program | None, state: dict[str, Any]) -> Any:
+    """Return a stored state in the type of the graph's state, if the graph is known."""
+    return state if graph is None else graph.check().typed_state(state)

@@ -26,7 +26,8 @@ from holdfast.engine.kernel.kernel import ClaimLost, Kernel
 from holdfast.engine.runs.budget_accounts import close_account
 from holdfast.engine.runs.cancelling import cancel_run
 from holdfast.engine.runs.local_workers import LocalWorkers, reserve_slot
-from holdfast.engine.runs.map_lanes import settle_chunk, stop_maps
+from holdfast.engine.runs.map_lanes import settle_chunk
+from holdfast.engine.runs.map_stopping import stop_maps
 from holdfast.engine.runs.removal import check_journal_kept
 from holdfast.engine.runs.rows import read_row
 from holdfast.engine.runs.signalling import send_signal

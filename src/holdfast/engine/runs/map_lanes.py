@@ -12,22 +12,27 @@
    every lane, cancels the chunks that run, and tells the parent.
 
 All of this is an obligation of the chunk: a process that dies in between leaves the chunk due, and
-the next one does it again. Whoever ends the parent stops the lanes in the same way.
+the next one does it again. The process that ends the parent stops the lanes in the same way.
 """
 
 from __future__ import annotations
 
-import hashlib
 from contextlib import suppress
 from typing import Any
 
-import msgspec
-
 from holdfast.engine.journal.reader import load_journal
 from holdfast.engine.kernel.kernel import Kernel
-from holdfast.engine.runs.cancelling import cancel_run
-from holdfast.engine.runs.chunk_program import ChunkProgram, chunk_entries, chunk_input
-from holdfast.engine.runs.local_workers import LocalWorkers, reserve_slot
+from holdfast.engine.runs.chunk_program import chunk_entries
+from holdfast.engine.runs.local_workers import LocalWorkers
+from holdfast.engine.runs.map_chunks import (
+    ChunkOrigin,
+    lanes_here,
+    origin_of,
+    read_lane,
+    read_lanes,
+    read_map,
+    start_chunk,
+)
 from holdfast.engine.runs.map_results import (
     MapPlace,
     read_chunk,
@@ -35,14 +40,9 @@ from holdfast.engine.runs.map_results import (
     round_version,
     write_results,
 )
+from holdfast.engine.runs.map_stopping import stop_map
 from holdfast.engine.runs.rows import read_row
 from holdfast.engine.runs.signalling import send_signal
-from holdfast.engine.runs.starting import (
-    START_REFUSALS,
-    StartRequest,
-    prepare_input,
-    start_prepared,
-)
 from holdfast.errors import (
     ConditionFailed,
     JournalDamaged,
@@ -55,78 +55,20 @@ from holdfast.model.event import Failure
 from holdfast.model.execution import Execution
 from holdfast.model.map import (
     NO_LANE,
-    MapChunk,
     MapLane,
     MappedItem,
-    MapSpec,
     lane_after,
     lane_with_given_away,
     lane_with_taken,
-    new_lane,
 )
 from holdfast.model.wait import MapWait
-from holdfast.records import run_writes
-from holdfast.records.head import ENDED, OPEN, Head, RunRef
-from holdfast.records.index_keys import WORKERS, due_after
-from holdfast.records.keys import RunKey, map_key, map_lane_key, map_lanes_range, maps_range
-from holdfast.records.map import (
-    MapRetry,
-    create_lane_write,
-    lane_of_item,
-    lane_write,
-    map_of_item,
-    retry_result_write,
-)
+from holdfast.records.head import OPEN, Head
+from holdfast.records.keys import RunKey
+from holdfast.records.map import MapRetry, lane_write, retry_result_write
 
-__all__ = [
-    "ChunkOrigin",
-    "cancel_chunk",
-    "chunk_id",
-    "deliver_map_end",
-    "lanes_here",
-    "list_maps",
-    "origin_of",
-    "read_lane",
-    "read_lanes",
-    "read_map",
-    "settle_chunk",
-    "start_chunk",
-    "stop_maps",
-]
+__all__ = ["deliver_map_end", "settle_chunk"]
 
-_ID_PREFIX_BYTES = 60
-_WORKERS_MAX = 100
-_CANCELLED = "its map has ended"
 _LOST = "ChunkLost"
-
-
-class ChunkOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """What a chunk has from the run that began its map."""
-
-    run: RunRef
-    graph: str
-    version: int
-    labels: dict[str, str]
-    user: str | None
-    payer: RunRef | None
-    expires_ms: int
-    ttl: int
-    list_shards: int
-
-
-def origin_of(head: Head, payer: RunRef | None) -> ChunkOrigin:
-    """Return what the chunks of a run have from it."""
-    return ChunkOrigin(
-        run=RunRef(head.key.id, head.generation),
-        graph=head.graph,
-        version=head.version,
-        labels=head.labels,
-        user=head.user,
-        payer=payer,
-        expires_ms=head.expires_ms,
-        ttl=head.ttl,
-        list_shards=head.list_shards,
-    )
 
 
 async def _origin_of_chunk(kernel: Kernel, place: MapPlace, head: Head) -> ChunkOrigin | None:
@@ -136,98 +78,6 @@ async def _origin_of_chunk(kernel: Kernel, place: MapPlace, head: Head) -> Chunk
         if parent.generation == place.generation and parent.status in OPEN:
             return origin_of(parent, head.payer)
     return None
-
-
-def chunk_id(run: RunKey, generation: str, chunk: MapChunk) -> str:
-    """Return the id of the run of a chunk."""
-    part = f"{chunk.number}.{chunk.round}"
-    if chunk.attempt:
-        part = f"{chunk.first}x{chunk.attempt}"
-    name = f"{generation}.{chunk.map}#{part}"
-    digest = hashlib.blake2b(name.encode(), digest_size=10).hexdigest()
-    shown = run.id.encode()[:_ID_PREFIX_BYTES].decode(errors="ignore").rstrip()
-    return f"{shown}.{digest}"
-
-
-# --- reading --------------------------------------------------------------------------------------
-
-
-async def read_map(kernel: Kernel, run: RunKey, generation: str, map: str) -> MapSpec | None:
-    """Return a map of a run; None if there is none."""
-    item = await kernel.maps.get(map_key(run, generation, map))
-    return None if item is None else map_of_item(item)
-
-
-async def list_maps(kernel: Kernel, run: RunKey, generation: str) -> list[MapSpec]:
-    """Return the maps of a run."""
-    items = kernel.maps.query_all(run.pk, maps_range(generation))
-    return [map_of_item(item) async for item in items]
-
-
-async def read_lane(kernel: Kernel, place: MapPlace, lane: int) -> MapLane | None:
-    """Return a lane of a map; None if it has not begun."""
-    key = map_lane_key(place.run, place.generation, place.spec.map, lane)
-    item = await kernel.maps.get(key)
-    return None if item is None else lane_of_item(item)
-
-
-async def read_lanes(kernel: Kernel, place: MapPlace) -> list[MapLane]:
-    """Return all lanes of a map that have begun."""
-    where = map_lanes_range(place.generation, place.spec.map)
-    return [lane_of_item(item) async for item in kernel.maps.query_all(place.run.pk, where)]
-
-
-# --- starting a chunk -----------------------------------------------------------------------------
-
-
-async def start_chunk(
-    kernel: Kernel,
-    workers: LocalWorkers,
-    place: MapPlace,
-    origin: ChunkOrigin,
-    chunk: MapChunk,
-    *,
-    here: bool = True,
-    indices: list[int] | None = None,
-) -> None:
-    """Start the run of a chunk, unless it exists.
-
-    ``here`` lets a worker of this process run it at once; otherwise it is due for all workers.
-    ``indices`` are the items that it runs; by default those of its range that have no result.
-
-    Raises:
-        OutcomeUnknown, StoreUnavailable: the outcome of a write is unknown.
-    """
-    run = RunKey(place.run.tenant, chunk_id(place.run, place.generation, chunk))
-    if chunk.round and indices is None:
-        known = await read_chunk(kernel, place, chunk.number)
-        wanted = range(chunk.first, chunk.first + chunk.count)
-        indices = [index for index in wanted if index not in known or not known[index].ok]
-    program = ChunkProgram(origin.graph, origin.version)
-    input = chunk_input(place.spec, chunk, indices=indices)
-    now_ms = kernel.clock.now_ms()
-    request = StartRequest(
-        run=run,
-        user=None,
-        user_hash=origin.user,
-        labels=origin.labels,
-        starts_ms=None,
-        expires_in_ms=max(1, origin.expires_ms - now_ms),
-        retention_ms=max(0, origin.ttl * 1000 - origin.expires_ms),
-        parent=origin.run,
-        payer=origin.payer,
-        chunk=chunk,
-    )
-    prepared = await prepare_input(kernel, program, input, None)
-    if not here:
-        started = await start_prepared(kernel, workers, program, prepared, request, owner=None)
-        return
-    with reserve_slot(workers, run, origin.graph, request.pool, unwritten=START_REFUSALS) as slot:
-        started = await start_prepared(
-            kernel, workers, program, prepared, request, owner=slot.owner
-        )
-        if started.loaded is not None:
-            slot.start_run(started.head, started.loaded)
 
 
 # --- the end of a chunk ---------------------------------------------------------------------------
@@ -369,7 +219,7 @@ async def _continue_lane(
     """Do what follows from the item of a lane after the end of a chunk."""
     # Another process may have died after it stopped this lane, and before it stopped the others.
     if lane.stopped == "failed" or await _has_crossed(kernel, place, lane):
-        await _stop_map(kernel, workers, place, head, why="failed")
+        await stop_map(kernel, workers, place, head, why="failed")
         await deliver_map_end(kernel, workers, place)
     elif lane.at is None:
         await deliver_map_end(kernel, workers, place)
@@ -381,19 +231,6 @@ async def _continue_lane(
             kernel.chunk_shares.discard(place.generation, place.spec.map, head.key)
             here = kernel.chunk_shares.running(place.generation, place.spec.map) < kept
             await start_chunk(kernel, workers, place, origin, chunk, here=here)
-
-
-async def lanes_here(kernel: Kernel, spec: MapSpec) -> int:
-    """Return how many lanes of a map the workers of this process keep."""
-
-    async def count_workers() -> int:
-        live = due_after(kernel.clock.now_ms())
-        page = await kernel.due.query(WORKERS, live, index="GSI1", limit=_WORKERS_MAX)
-        return len(page.items)
-
-    return await kernel.chunk_shares.share(
-        spec.lanes, now=kernel.clock.monotonic(), count_workers=count_workers
-    )
 
 
 async def _has_crossed(kernel: Kernel, place: MapPlace, lane: MapLane) -> bool:
@@ -440,108 +277,6 @@ async def deliver_map_end(kernel: Kernel, workers: LocalWorkers, place: MapPlace
             generation=place.generation,
         )
     return True
-
-
-# --- the end of a map -----------------------------------------------------------------------------
-
-
-async def _stop_map(
-    kernel: Kernel, workers: LocalWorkers, place: MapPlace, origin: Head, *, why: str
-) -> None:
-    """Stop all lanes of a map, and cancel the chunks that run, also those not written yet."""
-    lanes = {lane.lane: lane for lane in await read_lanes(kernel, place)}
-    for number in range(place.spec.lanes):
-        lane = lanes.get(number)
-        if lane is None or lane.at is not None or lane.left:
-            lane = await _stop_lane(kernel, place, number, why)
-        if lane is not None and lane.at is not None and lane.round == place.spec.round:
-            chunk = place.spec.chunk_of(lane.at, lane.lane, lane.round)
-            await cancel_chunk(kernel, workers, place, origin, chunk)
-
-
-async def _stop_lane(kernel: Kernel, place: MapPlace, number: int, why: str) -> MapLane | None:
-    """Stop a lane, so that no chunk of it starts any more; return it as it is then."""
-    while True:
-        lane = await read_lane(kernel, place, number)
-        if lane is None:
-            # A stalled owner of the run may be about to begin it.
-            stopped = msgspec.structs.replace(new_lane(place.spec, number), stopped=why)
-            create = create_lane_write(
-                place.run, place.generation, place.spec, stopped, token=kernel.ids.new()
-            )
-            with suppress(ConditionFailed):
-                await kernel.resolve_write(kernel.maps, create)
-                return stopped
-            continue
-        if lane.stopped or lane.round != place.spec.round:
-            return lane
-        stopped = msgspec.structs.replace(lane, step=lane.step + 1, stopped=why)
-        write = lane_write(
-            place.run, place.generation, place.spec.map, stopped, token=kernel.ids.new()
-        )
-        with suppress(ConditionFailed):
-            await kernel.resolve_write(kernel.maps, write)
-            return stopped
-
-
-async def cancel_chunk(
-    kernel: Kernel, workers: LocalWorkers, place: MapPlace, origin: Head, chunk: MapChunk
-) -> None:
-    """Cancel the run of a chunk; if it does not exist, write a row that keeps it from starting."""
-    key = RunKey(place.run.tenant, chunk_id(place.run, place.generation, chunk))
-    while True:
-        with suppress(RunEnded):
-            try:
-                await read_row(kernel, key)
-                row = await cancel_run(kernel, key, reason=_CANCELLED, workers=workers)
-                workers.interrupt(key)
-                if row.status not in ENDED and row.owner is None and row.index_key is not None:
-                    workers.offer(row.index_key)
-                return
-            except RunNotFound:
-                placeholder = _cancelled_chunk(kernel, place, origin, key, chunk)
-                write = run_writes.create_write(
-                    placeholder, now_ms=kernel.clock.now_ms(), token=kernel.ids.new()
-                )
-                try:
-                    await kernel.resolve_write(kernel.heads, write)
-                except ConditionFailed:
-                    continue  # the chunk was written meanwhile
-        return
-
-
-def _cancelled_chunk(
-    kernel: Kernel, place: MapPlace, origin: Head, key: RunKey, chunk: MapChunk
-) -> Head:
-    now = kernel.clock.now_ms()
-    return Head(
-        key=key,
-        graph=origin.graph,
-        version=origin.version,
-        list_shards=origin.list_shards,
-        status="cancelled",
-        generation=kernel.ids.new(),
-        epoch=1,
-        owner=None,
-        input=None,
-        created_ms=now,
-        updated_ms=now,
-        starts_ms=now,
-        expires_ms=origin.expires_ms,
-        ttl=origin.ttl,
-        kept=origin.kept,
-        parent=RunRef(place.run.id, place.generation),
-        chunk=chunk,
-        user=origin.user,
-        freed=True,
-    )
-
-
-async def stop_maps(kernel: Kernel, workers: LocalWorkers, head: Head) -> None:
-    """Stop all maps of a run that has ended, and cancel their chunks."""
-    for spec in await list_maps(kernel, head.key, head.generation):
-        place = MapPlace(head.key, head.generation, spec)
-        await _stop_map(kernel, workers, place, head, why="ended")
 
 
 # --- one item again -------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from holdfast.engine.kernel.kernel import Kernel
-from holdfast.engine.runs.map_lanes import list_maps, read_lanes, read_map
+from holdfast.engine.runs.map_chunks import list_maps, read_lanes, read_map
 from holdfast.engine.runs.map_results import MapPlace, list_chunks, load_chunk, read_chunk
 from holdfast.engine.runs.rows import read_row
 from holdfast.errors import RunNotFound

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.local_workers import LocalWorkers
-from holdfast.engine.runs.map_lanes import chunk_id, origin_of, start_chunk
+from holdfast.engine.runs.map_chunks import chunk_id, origin_of, start_chunk
 from holdfast.engine.runs.map_reading import find_place
 from holdfast.engine.runs.map_results import MapPlace, read_chunk
 from holdfast.engine.runs.removal import check_journal_kept

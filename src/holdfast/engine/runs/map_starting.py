@@ -20,9 +20,8 @@ from holdfast.engine.journal.writer import PositionTaken
 from holdfast.engine.kernel.kernel import ClaimLost, Kernel
 from holdfast.engine.runs.chunk_program import chunk_entries
 from holdfast.engine.runs.local_workers import LocalWorkers
-from holdfast.engine.runs.map_lanes import (
+from holdfast.engine.runs.map_chunks import (
     ChunkOrigin,
-    cancel_chunk,
     chunk_id,
     lanes_here,
     origin_of,
@@ -37,6 +36,7 @@ from holdfast.engine.runs.map_results import (
     write_results,
     write_values,
 )
+from holdfast.engine.runs.map_stopping import cancel_chunk
 from holdfast.engine.runs.rows import read_row
 from holdfast.errors import (
     ConditionFailed,

@@ -33,7 +33,15 @@ from holdfast.model.names import POOL_LABEL
 from holdfast.model.program import Program
 from holdfast.model.run import OnBusy
 from holdfast.records.codec import canonical_hash, compress, encode
-from holdfast.records.head import Head, JournalExtent, RunRef, head_of, is_past_ttl
+from holdfast.records.head import (
+    PLAIN_SCHEMA,
+    SCHEMA,
+    Head,
+    JournalExtent,
+    RunRef,
+    head_of,
+    is_past_ttl,
+)
 from holdfast.records.index_keys import DueQueue, IndexKey, shard_of_run
 from holdfast.records.journal import record_write
 from holdfast.records.keys import RunKey
@@ -370,6 +378,7 @@ async def _build_head(
         key=request.run,
         graph=graph.name,
         version=graph.version,
+        schema=PLAIN_SCHEMA if request.chunk is None else SCHEMA,
         pool=queue.pool,
         shard=queue.shard,
         list_shards=settings.list_shards,

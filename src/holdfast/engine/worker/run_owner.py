@@ -110,7 +110,8 @@ class RunOwner:
     def on_paused(self, head: Head) -> None:
         """Pass on that a run waits, with its row."""
         self._on_paused(head)
-        self.hooks.on_paused(head)
+        if head.chunk is None:
+            self.hooks.on_paused(head)
 
     def on_attempt_failed(self, head: Head, failure: AttemptFailure) -> None:
         """Pass on that an attempt of a node failed."""
@@ -124,4 +125,5 @@ class RunOwner:
             why = "" if head.failure is None else f"{head.failure.type}: {head.failure.message}"
             _log.error("%s is quarantined at node %r: %s", head.key.log_name, head.node, why)
         self._on_ended(head, execution, status)
-        self.hooks.on_ended(head, execution, status)
+        if head.chunk is None:  # chunks are no runs that a caller started
+            self.hooks.on_ended(head, execution, status)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import msgspec
@@ -20,6 +20,8 @@ from holdfast.engine.runs.map_reading import (
 from holdfast.engine.runs.map_retrying import retry_item
 from holdfast.errors import InvalidQuery
 from holdfast.model.map import ITEMS_MAX, MappedItem, MappedItemPage, MapProgress
+from holdfast.model.names import validated_name
+from holdfast.model.program import Program
 from holdfast.records.keys import RunKey
 
 __all__ = ["MapHandle"]
@@ -37,13 +39,13 @@ class MapHandle:
         workers: LocalWorkers,
         run: RunKey,
         id: str,
-        typed: Callable[[str, Any], Any] | None,
+        graph: Program | None,
     ) -> None:
         self._kernel = kernel
         self._workers = workers
         self._run = run
-        self._id = id
-        self._typed = typed
+        self._id = validated_name(id, "map")
+        self._graph = graph
 
     @property
     def id(self) -> str:
@@ -116,14 +118,15 @@ class MapHandle:
         place, _ = await find_place(self._kernel, self._run, self._id)
         yield None  # it is open
         read = read_bad_items if failed else read_items
-        typed = None if place.spec.is_graph else self._typed
+        graph = None if place.spec.is_graph else self._graph
         count = 0
         async for entry in read(self._kernel, place, after=after):
             if count == limit:
                 return
             count += 1
-            if typed is not None and entry.ok:
-                entry = msgspec.structs.replace(entry, result=typed(place.spec.item, entry.result))
+            if graph is not None and entry.ok:
+                typed = graph.check().typed_item(place.spec.item, entry.result)
+                entry = msgspec.structs.replace(entry, result=typed)
             yield entry
 
     def __repr__(self) -> str:
