@@ -144,7 +144,7 @@ class Fanout:
         fields = ("item", "total", "chunk", "lanes", "concurrency", "tolerated", "given")
         if any(getattr(before, name) != getattr(spec, name) for name in fields):
             raise Broken(f"P2: {what} as {spec}, and it was {before}")
-        if spec.round not in (before.round, before.round + 1):
+        if spec.round not in (before.round, before.round + 1) or spec.epoch < before.epoch:
             raise Broken(f"P2: {what} in round {spec.round}, after {before.round}")
         self._seen["map begun again"] += spec.round > before.round
 
