@@ -411,7 +411,11 @@ class Fanout:
             return
         found, told = self.maps[chronicle.key.pk, chronicle.generation, kind.map], event.payload
         self._seen[f"map {told['status']}"] += 1
-        if event.id != f"end.{found.spec.round}":
+        strand = None if chronicle.execution is None else chronicle.execution.strand(event.branch)
+        round = found.spec.round if strand is None else strand.notes.get(kind.map)
+        if event.id != f"end.{round}":
+            raise Broken(f"P2: {what}, and {found.name} is in round {round}")
+        if round != found.spec.round:
             return  # it was retried since
         succeeded = sum(each[1] for each in found.credited.values())
         if told["status"] == "finished":

@@ -499,7 +499,7 @@ def _drawn_plans(draw: random.Random, *, at_once: bool) -> dict[str, list[list[A
 
 
 def _drawn_ask(draw: random.Random) -> Ask:
-    doomed = draw.choice([0.0, 0.0, 0.1, 0.3])
+    doomed = draw.choice([0.0, 0.1, 0.2, 0.3])
     return Ask(
         total=draw.choice([0, 1, draw.randint(2, ITEMS_MAX), draw.randint(8, ITEMS_MAX)]),
         chunk=draw.randint(1, 5),

@@ -109,12 +109,7 @@ def lanes_that_are_read_before_the_own_one_is_written(patch: pytest.MonkeyPatch)
 
 @bug("mapping")
 def a_lane_that_ends_tells_the_run(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        map_chunks,
-        map_lanes,
-        "read_lanes",
-        _only_ended(map_lanes.read_lanes),
-    )
+    patch.setattr(map_lanes, "read_lanes", _only_ended(map_lanes.read_lanes))
 
 
 def _only_ended(read: Any) -> Any:
