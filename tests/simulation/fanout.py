@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine.runs.map_lanes import chunk_id
+from holdfast.engine.runs.map_chunks import chunk_id
 from holdfast.model.event import BranchFailed, Event, Failed, NodeFinished, SignalTaken
 from holdfast.model.map import NO_LANE, MapLane, MapSpec
 from holdfast.model.wait import MapWait, signal_kind
@@ -144,7 +144,7 @@ class Fanout:
         fields = ("item", "total", "chunk", "lanes", "concurrency", "tolerated", "given")
         if any(getattr(before, name) != getattr(spec, name) for name in fields):
             raise Broken(f"P2: {what} as {spec}, and it was {before}")
-        if spec.round not in (before.round, before.round + 1):
+        if spec.round not in (before.round, before.round + 1) or spec.epoch < before.epoch:
             raise Broken(f"P2: {what} in round {spec.round}, after {before.round}")
         self._seen["map begun again"] += spec.round > before.round
 
@@ -338,8 +338,8 @@ class Fanout:
         found, chunk = self.of_chunk(head), head.chunk
         assert chunk is not None
         lane = found.lanes.get(chunk.lane)
-        if lane is None or lane.round != chunk.round:
-            return False
+        if lane is None or lane.round != chunk.round or found.spec.round != chunk.round:
+            return False  # the run, which was retried, takes over what it has done
         if lane.at == chunk.number:
             return True  # it does not count yet
         if lane.last != chunk.number or not self._is_open(found):
@@ -411,7 +411,11 @@ class Fanout:
             return
         found, told = self.maps[chronicle.key.pk, chronicle.generation, kind.map], event.payload
         self._seen[f"map {told['status']}"] += 1
-        if event.id != f"end.{found.spec.round}":
+        strand = None if chronicle.execution is None else chronicle.execution.strand(event.branch)
+        round = found.spec.round if strand is None else strand.notes.get(kind.map)
+        if event.id != f"end.{round}":
+            raise Broken(f"P2: {what}, and {found.name} is in round {round}")
+        if round != found.spec.round:
             return  # it was retried since
         succeeded = sum(each[1] for each in found.credited.values())
         if told["status"] == "finished":

@@ -111,7 +111,7 @@ def _behaviour(run: str, map: str, index: int, doomed: float) -> str:
     draw = random.Random(f"{_mapper().world.seed}/{run}/{map}/{index}")
     if draw.random() < doomed:
         return "doomed"
-    kinds = ["swift", "swift", "work", "work", "chain", "linger", "shaky", "nap"]
+    kinds = ["swift", "work", "work", "work", "chain", "linger", "shaky", "nap"]
     return f"{draw.choice(kinds)} {draw.random() ** 2 * 6:.2f}"
 
 
@@ -267,6 +267,10 @@ class Mapper:
     promises: Promises
     outside: Outside
     plans: dict[str, list[list[Ask]]]
+    closing: bool = False
+    """Whether nobody retries single items any more."""
+    floor_bytes: int = 64 * 1024
+    """From how much on a journal is worth a snapshot."""
     expires: dict[str, float] = field(default_factory=dict)
     leaving: asyncio.Event = field(default_factory=asyncio.Event)
     faces: dict[str, Holdfast] = field(default_factory=dict)
@@ -279,6 +283,7 @@ class Mapper:
     def face(self, process: Process) -> Holdfast:
         if process.name not in self.faces:
             self.faces[process.name] = face_of(process, tenant=TENANT)
+            self.faces[process.name]._kernel.snapshot_floor_bytes = self.floor_bytes
         return self.faces[process.name]
 
     def broken(self, why: str) -> None:
@@ -379,7 +384,7 @@ class Mapper:
         await hf.run(run).cancel("no longer wanted")
 
     async def heal(self, process: Process) -> None:
-        """Heal items that failed, retry some alone, and retry runs that failed; read the maps."""
+        """Read the maps; heal some items that failed, and retry them alone."""
         hf = self.face(process)
         while not self.leaving.is_set():
             await process.clock.sleep(3.0 + 4 * process.ids.random())
@@ -400,15 +405,24 @@ class Mapper:
             self._check_values(found, entries)
             bad = [entry.index async for entry in handle.map(progress.map).failed()]
             for index in bad:
-                if process.ids.random() < 0.25:
+                if not self.closing and process.ids.random() < 0.25:
                     await self._retry_item(handle, found, index)
-        if (await handle.get()).status == "failed" and process.ids.random() < 0.4:
-            for found in list(self.promises.fanout.maps.values()):
-                if found.run.id == run:
-                    self._heal(found, range(found.spec.total))
-            with suppress(NotRetryable, RunEnded):
-                await handle.retry()
-                self.promises.seen["run retried"] += 1
+
+    async def retry(self, process: Process) -> None:
+        """Retry runs that failed, often before all of their chunks are settled."""
+        hf = self.face(process)
+        while not self.leaving.is_set():
+            await process.clock.sleep(0.3 + process.ids.random())
+            for run in self.plans:
+                row = self.world.truth.row(RunKey(TENANT, run).pk)
+                if row is None or row["status"] != "failed" or process.ids.random() < 0.5:
+                    continue
+                for found in list(self.promises.fanout.maps.values()):
+                    if found.run.id == run:
+                        self._heal(found, range(found.spec.total))
+                with suppress(StoreError, RunNotFound, NotRetryable, RunEnded):
+                    await hf.run(run).retry()
+                    self.promises.seen["run retried"] += 1
 
     async def _retry_item(self, handle: Any, found: FannedOut, index: int) -> None:
         self._heal(found, [index])
@@ -485,15 +499,15 @@ def _drawn_plans(draw: random.Random, *, at_once: bool) -> dict[str, list[list[A
 
 
 def _drawn_ask(draw: random.Random) -> Ask:
-    doomed = draw.choice([0.0, 0.0, 0.1, 0.3])
+    doomed = draw.choice([0.0, 0.1, 0.2, 0.3])
     return Ask(
         total=draw.choice([0, 1, draw.randint(2, ITEMS_MAX), draw.randint(8, ITEMS_MAX)]),
         chunk=draw.randint(1, 5),
         concurrency=draw.choice([1, 3, 8, 16]),
-        tolerate=draw.choice([0, 1, 3, ITEMS_MAX]) if doomed else 0,
+        tolerate=draw.choice([0, 1, 2, 3, ITEMS_MAX]) if doomed else 0,
         values=draw.random() < 0.3,
         leaves=draw.random() < 0.15,
-        caught=draw.random() < 0.5,
+        caught=draw.random() < 0.3,
         doomed=doomed,
     )
 
@@ -512,7 +526,7 @@ def mapping(seed: int | str, plan: FaultPlan | None = None) -> Counter[str]:
     """
     chosen = plan or scattering()
     draw = random.Random(f"{seed}/maps")
-    # asyncio begins tasks in their order, and so the maps of a node: a loop that shuffles would not.
+    # asyncio begins tasks in their order, and so a node's maps; a loop that shuffles would not.
     at_once = draw.random() < 0.4
 
     async def scenario(world: World) -> Counter[str]:
@@ -533,6 +547,7 @@ def mapping(seed: int | str, plan: FaultPlan | None = None) -> Counter[str]:
             streams=promises.streams,
         )
         mapper = Mapper(world, promises, outside, _drawn_plans(draw, at_once=at_once))
+        mapper.floor_bytes = draw.choice([0, 1_000, 64 * 1024])
         mapper.expires = {
             run: draw.uniform(15, 60) for run in list(mapper.plans)[1:] if draw.random() < 0.2
         }
@@ -550,7 +565,7 @@ def mapping(seed: int | str, plan: FaultPlan | None = None) -> Counter[str]:
 async def _lived_through(world: World, mapper: Mapper) -> None:
     all_of = [world.supervise(f"w{number}", mapper.work) for number in range(WORKERS)]
     caller = world.supervise("caller", mapper.call)
-    all_of.append(world.supervise("healer", mapper.heal))
+    all_of += [world.supervise("healer", mapper.heal), world.supervise("owner", mapper.retry)]
     await _passed(world, TROUBLE_SECONDS)
     world.plan = calm().evolve(
         stale_index=world.plan.stale_index, skew_seconds_max=world.plan.skew_seconds_max
@@ -560,7 +575,9 @@ async def _lived_through(world: World, mapper: Mapper) -> None:
     while world.loop.time() < over:
         await _passed(world, LEASE_SECONDS / 2)
         if mapper.is_done() and not world.is_up_to_something():
-            break
+            if mapper.closing:
+                break
+            mapper.closing = True
     mapper.settled()
     mapper.leaving.set()
     mapper.promises.dismissed()

@@ -179,6 +179,8 @@ class MapSpec(msgspec.Struct, frozen=True, kw_only=True):
     """How often it was begun again, because its run was retried."""
     retried: str = ""
     """The retry request of the run to which the round belongs."""
+    epoch: int = 0
+    """The epoch of the owner of the run that began the round."""
     ttl: int = 0
 
     @property

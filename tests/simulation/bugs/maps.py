@@ -11,11 +11,12 @@ from holdfast.engine.execution import visit_maps
 from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs import (
     children,
+    map_chunks,
     map_lanes,
     map_reading,
     map_results,
-    map_retrying,
     map_starting,
+    map_stopping,
 )
 from holdfast.engine.runs.map_results import MapPlace
 from holdfast.errors import RunNotFound
@@ -108,11 +109,7 @@ def lanes_that_are_read_before_the_own_one_is_written(patch: pytest.MonkeyPatch)
 
 @bug("mapping")
 def a_lane_that_ends_tells_the_run(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        map_lanes,
-        "read_lanes",
-        _only_ended(map_lanes.read_lanes),
-    )
+    patch.setattr(map_lanes, "read_lanes", _only_ended(map_lanes.read_lanes))
 
 
 def _only_ended(read: Any) -> Any:
@@ -145,27 +142,27 @@ def a_helper_that_takes_and_leaves(patch: pytest.MonkeyPatch) -> None:
 def a_stopped_map_whose_chunks_go_on(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*args: Any) -> None: ...
 
-    patch.setattr(map_lanes, "cancel_chunk", nothing)
+    patch.setattr(map_stopping, "cancel_chunk", nothing)
 
 
 @bug("mapping", stall=0.006)
 def a_chunk_that_starts_after_it_was_cancelled(patch: pytest.MonkeyPatch) -> None:
     """Nothing keeps the place of a chunk that a stalled process is about to start."""
-    cancel = map_lanes.cancel_chunk
+    cancel = map_stopping.cancel_chunk
 
     async def only_what_is_there(
         kernel: Kernel, workers: Any, place: MapPlace, origin: Head, chunk: Any
     ) -> None:
         key = type(place.run)(
-            place.run.tenant, map_lanes.chunk_id(place.run, place.generation, chunk)
+            place.run.tenant, map_chunks.chunk_id(place.run, place.generation, chunk)
         )
         try:
-            await map_lanes.read_row(kernel, key)
+            await map_stopping.read_row(kernel, key)
         except RunNotFound:
             return
         await cancel(kernel, workers, place, origin, chunk)
 
-    patch.setattr(map_lanes, "cancel_chunk", only_what_is_there)
+    patch.setattr(map_stopping, "cancel_chunk", only_what_is_there)
     patch.setattr(map_starting, "cancel_chunk", only_what_is_there)
 
 
@@ -246,16 +243,6 @@ def a_retried_item_that_counts_twice(patch: pytest.MonkeyPatch) -> None:
         return sum(each.status == "finished" for each in retries)
 
     patch.setattr(map_reading, "_count_retried", all_of_them)
-
-
-@bug("mapping")
-def a_retry_without_the_failed_item(patch: pytest.MonkeyPatch) -> None:
-    start = map_retrying.start_chunk
-
-    async def of_none(*args: Any, indices: Any = None, **options: Any) -> None:
-        await start(*args, indices=[], **options)
-
-    patch.setattr(map_retrying, "start_chunk", of_none)
 
 
 @bug("mapping", blob_unreachable=0.05)

@@ -138,7 +138,9 @@ async def _recorded_map(kernel: Kernel, head: Head, request: MapRequest, retried
     _warn_of_changes(head, request, known)
     if known.retried == retried:
         return known
-    again = msgspec.structs.replace(known, round=known.round + 1, retried=retried)
+    if known.epoch > head.epoch:
+        raise ClaimLost  # the run was retried since this process owned it
+    again = msgspec.structs.replace(known, round=known.round + 1, retried=retried, epoch=head.epoch)
     with suppress(ConditionFailed):
         await kernel.resolve_write(
             kernel.maps, new_round_write(head, again, token=kernel.ids.new())
@@ -166,6 +168,7 @@ def _spec(kernel: Kernel, head: Head, request: MapRequest, retried: str) -> MapS
         kept=head.kept,
         started_ms=kernel.clock.now_ms(),
         retried=retried,
+        epoch=head.epoch,
         ttl=head.ttl,
     )
 

@@ -66,6 +66,7 @@ async def _stop_lane(kernel: Kernel, place: MapPlace, number: int, why: str) -> 
 async def cancel_chunk(
     kernel: Kernel, workers: LocalWorkers, place: MapPlace, origin: Head, chunk: MapChunk
 ) -> None:
+    """Cancel the run of a chunk; if it does not exist, write a row that keeps it from starting."""
     key = RunKey(place.run.tenant, chunk_id(place.run, place.generation, chunk))
     while True:
         with suppress(RunEnded):
