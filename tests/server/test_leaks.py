@@ -49,7 +49,8 @@ async def test_no_log_shows_a_secret_or_a_payload(
             for route in routes_of(app):
                 if route.method == "WS" or "stream" in route.path:  # they do not end
                     continue
-                path = route.filled(dict.fromkeys(("id", "name", "call", "session", "token"), "x"))
+                named = ("id", "name", "call", "session", "token", "index")
+                path = route.filled(dict.fromkeys(named, "x"))
                 body = f'{{"name": "n", "role": "viewer", "input": "{PAYLOAD}"}}'
                 answer = await exchange(port, request(route.method, path, secret, body))
                 assert_clean(answer.decode(), key, weak, token, expired)
