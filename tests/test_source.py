@@ -62,6 +62,7 @@ def test_every_log_of_ours_escapes_what_it_shows() -> None:
 # of notices, or an upload without a run. That of a damaged item names its key, in which the tenant
 # and the run stand. That of a notice names its review and the tenant, behind a level.
 LOGS_OF_NO_RUN = {
+    "documents/search_repair.py": {"move_aside"},
     "engine/client/wait_warnings.py": {"warn_about_waits"},
     "engine/runs/graph_items.py": {"_try_publish"},
     "engine/worker/health.py": {"record_failure", "record_success"},

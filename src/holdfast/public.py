@@ -2,6 +2,13 @@
 
 from holdfast.access.api_keys import ApiKeys
 from holdfast.app import Holdfast
+from holdfast.documents.documents import Documents
+from holdfast.documents.files import DocumentFiles
+from holdfast.documents.pipelines import start_pipelines
+from holdfast.documents.projects import Projects
+from holdfast.documents.search import SearchRemoval, SegmentSearch
+from holdfast.documents.sqlite_search import SqliteSegmentSearch
+from holdfast.documents.uploads import DocumentUploads
 from holdfast.engine.effects.argument_recorder import Redact
 from holdfast.engine.effects.call_options import BlockingCaller, Caller
 from holdfast.engine.effects.invocations import OnExhausted
@@ -49,6 +56,23 @@ from holdfast.model.api_key import ApiKey, KeyRole, NewKey
 from holdfast.model.arguments import Recording
 from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.conditions import Timer, WaitAnswer, timer
+from holdfast.model.document import (
+    Document,
+    DocumentConnection,
+    DocumentKind,
+    DocumentPage,
+    DocumentPlace,
+    DocumentSegment,
+    DocumentSegmentPage,
+    DocumentStep,
+    DocumentWorkflow,
+    DocumentWorkflowPage,
+    Project,
+    ProjectPage,
+    StepName,
+    StepStatus,
+    WorkflowStatus,
+)
 from holdfast.model.durations import Duration, days, hours, minutes, seconds
 from holdfast.model.event import BranchFailed, Failure
 from holdfast.model.fleet import (
@@ -109,6 +133,7 @@ from holdfast.model.run import (
     TextPiece,
     WaitPage,
 )
+from holdfast.model.segment_search import SegmentEntry, SegmentHit
 from holdfast.model.service import (
     BulkAction,
     BulkJob,
@@ -119,6 +144,7 @@ from holdfast.model.service import (
 )
 from holdfast.model.signals import SignalName, signal
 from holdfast.model.spending import Spending
+from holdfast.model.upload import StoredFile, Upload, UploadSweep
 from holdfast.model.wait import Wait
 from holdfast.model.webhook import (
     DeliveryState,
@@ -177,6 +203,19 @@ __all__ = [
     "CostPage",
     "Delegate",
     "DeliveryState",
+    "Document",
+    "DocumentConnection",
+    "DocumentFiles",
+    "DocumentKind",
+    "DocumentPage",
+    "DocumentPlace",
+    "DocumentSegment",
+    "DocumentSegmentPage",
+    "DocumentStep",
+    "DocumentUploads",
+    "DocumentWorkflow",
+    "DocumentWorkflowPage",
+    "Documents",
     "Done",
     "Durability",
     "Duration",
@@ -223,6 +262,9 @@ __all__ = [
     "ProbeFinding",
     "ProbeVerdict",
     "Program",
+    "Project",
+    "ProjectPage",
+    "Projects",
     "PurposeCost",
     "QuestionOptions",
     "Quota",
@@ -255,6 +297,10 @@ __all__ = [
     "RunSpan",
     "RunStream",
     "Saved",
+    "SearchRemoval",
+    "SegmentEntry",
+    "SegmentHit",
+    "SegmentSearch",
     "SessionQueueEntry",
     "SetAsideSignal",
     "SignalName",
@@ -263,12 +309,16 @@ __all__ = [
     "SpanKind",
     "SpanValue",
     "Spending",
+    "SqliteSegmentSearch",
     "StallReason",
     "StalledPage",
     "StalledRun",
     "Status",
+    "StepName",
+    "StepStatus",
     "StopReason",
     "StoreFacts",
+    "StoredFile",
     "SweepProgress",
     "Telemetry",
     "TextPiece",
@@ -276,6 +326,8 @@ __all__ = [
     "Tool",
     "ToolCall",
     "ToolSpec",
+    "Upload",
+    "UploadSweep",
     "Usage",
     "Wait",
     "WaitAnswer",
@@ -291,6 +343,7 @@ __all__ = [
     "WorkerOptions",
     "Workflow",
     "WorkflowDecorator",
+    "WorkflowStatus",
     "agent",
     "days",
     "done",
@@ -301,6 +354,7 @@ __all__ = [
     "restart",
     "seconds",
     "signal",
+    "start_pipelines",
     "timer",
     "tool",
     "workflow",

@@ -159,8 +159,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 ON_BOTH = (
     "test_run", "test_effects", "test_run_state", "test_waits",
     "test_key", "test_webhook", "test_fleet", "test_review",
+    "test_documents",
 )  # fmt: skip
-GROUPS = ("run", "key", "webhook", "fleet", "review")
+GROUPS = ("run", "key", "webhook", "fleet", "review", "documents", "projects")
 ON_SERVERS = (*GROUPS, "cost", "doctor")
 
 

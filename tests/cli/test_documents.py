@@ -12,10 +12,13 @@ import msgspec
 import pytest
 
 from holdfast import Holdfast as Store
+from holdfast.cli.targets import load_graphs
 from holdfast.documents.search import required_search
 from holdfast.documents.segment_text import segment_entry
 from holdfast.model.document import DocumentWorkflow
+from holdfast.sync import Holdfast as Blocking
 from tests.cli.conftest import Holdfast
+from tests.cli.serving import serving
 
 URL = "sqlite:///runs.db"
 PIPELINE = """
@@ -33,6 +36,34 @@ documents = Graph("documents", Work)
 
 @documents.node
 async def segment_prep(state):
+    return {}
+"""
+MAPPING = """
+from pathlib import Path
+from typing import TypedDict
+
+from holdfast import Graph
+
+
+class Work(TypedDict, total=False):
+    workflow: str
+
+
+documents = Graph("documents", Work)
+
+
+@documents.item
+async def analyze_segment(index, ctx):
+    if index == 1:
+        raise ValueError("not this one")
+    return index
+
+
+@documents.node
+async def segment_analyzer(state, ctx):
+    await ctx.map(analyze_segment, 3, tolerate=1.0)
+    if Path("broken").exists():
+        raise ValueError("broken")
     return {}
 """
 HOSTILE = "a\x1b[31m\u202ereport.pdf"
@@ -191,9 +222,10 @@ def test_a_question_finds_the_page(holdfast: Holdfast) -> None:
         tried = holdfast("documents", "search", "--", hostile)
         assert (tried.exit_code, tried.stderr) == (0, "nothing found\n"), tried.output
     long = holdfast("documents", "search", "x" * 1001)
-    assert (long.exit_code, "[invalid_query]" in long.stderr) == (1, True)
+    assert (long.exit_code, "[invalid_" in long.stderr) == (1, True), long.output
 
 
+@pytest.mark.only_on_a_store
 def test_a_search_must_be_configured(holdfast: Holdfast) -> None:
     filled()
     none = holdfast("documents", "search", "total", "--search", "none")
@@ -205,6 +237,7 @@ def test_a_search_must_be_configured(holdfast: Holdfast) -> None:
     assert other.stderr == "nothing found\n"
 
 
+@pytest.mark.only_on_a_store
 def test_the_index_is_built_again(holdfast: Holdfast, folder: Path) -> None:
     workflow = filled()
     index = folder / "runs.db.search"
@@ -226,6 +259,7 @@ def test_the_index_is_built_again(holdfast: Holdfast, folder: Path) -> None:
     assert holdfast(*asked).stdout == before
 
 
+@pytest.mark.only_on_a_store
 def test_segments_that_cannot_be_read_are_counted(holdfast: Holdfast) -> None:
     workflow = filled()
 
@@ -253,6 +287,7 @@ def test_a_deleted_document_is_not_found_any_more(holdfast: Holdfast) -> None:
     assert (gone.exit_code, "[document_not_found]" in gone.stderr) == (1, True)
 
 
+@pytest.mark.only_on_a_store
 def test_files_and_folders_are_added(holdfast: Holdfast, folder: Path) -> None:
     (folder / "pipe.py").write_text(PIPELINE)
     assert holdfast("projects", "create", "Contracts", "--id", "contracts").exit_code == 0
@@ -274,6 +309,7 @@ def test_files_and_folders_are_added(holdfast: Holdfast, folder: Path) -> None:
     assert started.exit_code == 0, started.output
 
 
+@pytest.mark.only_on_a_store
 def test_the_same_id_adds_a_document_once(holdfast: Holdfast, folder: Path) -> None:
     (folder / "pipe.py").write_text(PIPELINE)
     (folder / "one.txt").write_text("one")
@@ -287,6 +323,7 @@ def test_the_same_id_adds_a_document_once(holdfast: Holdfast, folder: Path) -> N
     assert len(listed["documents"]) == 1
 
 
+@pytest.mark.only_on_a_store
 def test_what_cannot_be_added_is_told_and_the_rest_is_added(
     holdfast: Holdfast, folder: Path
 ) -> None:
@@ -313,6 +350,31 @@ def test_what_cannot_be_added_is_told_and_the_rest_is_added(
         assert (refused.exit_code, told in refused.stderr) == (code, True), refused.output
 
 
+@pytest.mark.only_on_a_store
+def test_a_server_takes_files_and_addresses_in(holdfast: Holdfast, folder: Path) -> None:
+    (folder / "pipe.py").write_text(PIPELINE)
+    (folder / "one.txt").write_text("one")
+    with serving(folder) as url:
+        server = ["--project", "contracts", "--server", url]
+        assert holdfast("projects", "create", "C", "--id", "contracts", *server[2:]).exit_code == 0
+        added = holdfast("documents", "add", "one.txt", "https://example.org/", *server, "--json")
+        assert added.exit_code == 0, added.output
+        file, page = (json.loads(line) for line in added.stdout.splitlines())
+        assert (file["name"], file["status"]) == ("one.txt", "processed")
+        assert page["source"] == "https://example.org/"
+        shown = holdfast("documents", "show", file["document"], *server[2:])
+        assert file["workflow"] in shown.stdout, shown.output
+        wrong = (
+            (["add", "one.txt", *server, "--graph", "pipe"], "--graph is for a store"),
+            (["reindex", *server[2:]], "reindex reads the store"),
+            (["search", "x", *server[2:], "--search", "none"], "--search is for a store"),
+        )
+        for given, told in wrong:
+            refused = holdfast("documents", *given)
+            assert (refused.exit_code, told in refused.stderr) == (2, True), refused.output
+
+
+@pytest.mark.only_on_a_store
 def test_an_address_is_added(holdfast: Holdfast, folder: Path) -> None:
     (folder / "pipe.py").write_text(PIPELINE)
     assert holdfast("projects", "create", "Contracts", "--id", "contracts").exit_code == 0
@@ -341,6 +403,37 @@ def test_the_exit_code_of_a_failed_workflow(holdfast: Holdfast) -> None:
     watched = holdfast("documents", "watch", workflow.id)
     assert watched.exit_code == 1
     assert "failed: segment_analyzer: it broke\\x1b[31m" in watched.stdout
+
+
+@pytest.mark.only_on_a_store
+def test_a_failed_workflow_and_a_failed_segment_are_retried(
+    holdfast: Holdfast, folder: Path
+) -> None:
+    (folder / "pipe.py").write_text(MAPPING)
+    (folder / "one.txt").write_text("one")
+    (folder / "broken").touch()
+    assert holdfast("projects", "create", "Contracts", "--id", "contracts").exit_code == 0
+    options = ["--project", "contracts", "--graph", "pipe", "--json"]
+    added = holdfast("documents", "add", "one.txt", *options)
+    workflow = json.loads(added.stdout)["workflow"]
+    early = holdfast("documents", "retry", workflow)
+    assert (early.exit_code, "[not_retryable]" in early.stderr) == (1, True), early.output
+
+    async def number_of_segments() -> None:
+        async with Store(URL) as hf:
+            await hf.documents.update_workflow(workflow, total_segments=3)
+
+    with Blocking(URL) as hf, hf.worker(load_graphs(["pipe"]), poll=0.01):
+        asyncio.run(number_of_segments())
+        hf.run(f"doc-{workflow}").until("failed", timeout=60)
+        (folder / "broken").unlink()
+        retried = holdfast("documents", "retry", workflow)
+        assert retried.stdout == f"workflow {workflow} goes on where it failed\n", retried.output
+        hf.run(f"doc-{workflow}").until("finished", timeout=60)
+    again = holdfast("documents", "retry", workflow, "--segment", "2", "--json")
+    assert json.loads(again.stdout) == {"workflow": workflow, "segment": 2, "retried": True}
+    beyond = holdfast("documents", "retry", workflow, "--segment", "4")
+    assert (beyond.exit_code, "from 1 to 3" in beyond.stderr) == (1, True), beyond.output
 
 
 @pytest.mark.parametrize("command", ["show", "status", "watch", "retry", "delete"])

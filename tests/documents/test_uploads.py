@@ -443,3 +443,14 @@ async def test_an_unknown_pipeline_leaves_a_complete_upload_for_another_process(
     clock.advance(200)
     assert await world.two.sweep() == UploadSweep(finished=1)
     world.assert_done_once()
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+async def test_the_cost_follows_the_parts(world: World, parts: int) -> None:
+    data = PDF[:9] + bytes(parts * PART - 9)
+    world.hf.meter.reset()
+    made = await world.one.create("p", name="a.pdf", length=len(data))
+    await world.one.append(made.id, data, offset=0)
+    rows = world.hf.meter.report().rows
+    assert sum(row.units.write + row.units.index_write for row in rows) == 8 + 5 * parts
+    assert sum(row.units.blob_puts for row in rows) == parts + 1

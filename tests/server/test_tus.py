@@ -143,41 +143,55 @@ async def test_the_expiry_is_told_until_the_upload_is_complete(
     assert "upload-expires" not in answer.headers
 
 
-@pytest.mark.parametrize("version", [None, "0.2.2", "1.0.0, 1.0.0", "1"])
+OTHER_VERSIONS = [None, "0.2.2", "1.0.0, 1.0.0", "1"]
+
+
 async def test_another_version_is_refused_everywhere(
-    http: httpx.AsyncClient, project: Project, version: str | None
+    http: httpx.AsyncClient, project: Project
 ) -> None:
-    place = await created(http)
-    given = {} if version is None else {"Tus-Resumable": version}
-    answers = [
-        await http.post("/v1/uploads", headers={**creation(), "Tus-Resumable": "", **given}),
-        await http.head(place, headers=given),
-        await http.patch(
-            place,
-            content=b"%",
-            headers={
-                "Upload-Offset": "0",
-                "Content-Type": "application/offset+octet-stream",
-                **given,
-            },
-        ),
-        await http.delete(place, headers=given),
-    ]
-    assert [each.status_code for each in answers] == [412] * 4
-    assert answers[0].headers["tus-version"] == "1.0.0"
-    assert await offset_at(http, place) == 0
+    for version in OTHER_VERSIONS:
+        place = await created(http)
+        given = {} if version is None else {"Tus-Resumable": version}
+        answers = [
+            await http.post("/v1/uploads", headers={**creation(), "Tus-Resumable": "", **given}),
+            await http.head(place, headers=given),
+            await http.patch(
+                place,
+                content=b"%",
+                headers={
+                    "Upload-Offset": "0",
+                    "Content-Type": "application/offset+octet-stream",
+                    **given,
+                },
+            ),
+            await http.delete(place, headers=given),
+        ]
+        assert [each.status_code for each in answers] == [412] * 4
+        assert answers[0].headers["tus-version"] == "1.0.0"
+        assert await offset_at(http, place) == 0
 
 
-@pytest.mark.parametrize(
-    "length", ["", "-1", "+5", "1.5", "0x10", "1e3", "9" * 17, "9" * 4000, "٣", "5, 5", "abc"]
-)
-async def test_a_length_that_is_none(
-    http: httpx.AsyncClient, project: Project, length: str
-) -> None:
-    headers = [(key.encode(), value.encode()) for key, value in creation(length).items()]
-    answer = await http.post("/v1/uploads", headers=headers)
-    assert answer.status_code == 400, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
+BAD_LENGTHS = [
+    "",
+    "-1",
+    "+5",
+    "1.5",
+    "0x10",
+    "1e3",
+    "9" * 17,
+    "9" * 4000,
+    "٣",
+    "5, 5",
+    "abc",
+]
+
+
+async def test_a_length_that_is_none(http: httpx.AsyncClient, project: Project) -> None:
+    for length in BAD_LENGTHS:
+        headers = [(key.encode(), value.encode()) for key, value in creation(length).items()]
+        answer = await http.post("/v1/uploads", headers=headers)
+        assert answer.status_code == 400, answer.text
+        assert answer.headers["content-type"] == "application/problem+json"
 
 
 async def test_a_length_that_is_told_later_is_refused(
@@ -195,52 +209,51 @@ async def test_a_file_that_is_too_large_is_refused_at_once(
     assert (answer.status_code, answer.json()["code"]) == (413, "file_too_large")
 
 
-@pytest.mark.parametrize(
-    "told",
-    [
-        "",
-        "project",
-        "project cA==",
-        "filename YS5wZGY=",
-        "project cA==,filename",
-        "project cA==,filename %%%",
-        "project cA==,filename /w==",
-        "project cA==,project cA==,filename YS5wZGY=",
-        "project cA==,,filename YS5wZGY=",
-        "project cA==,filename YS5wZGY=,x " + "A" * 8192,
-        ",".join(f"k{number} YQ==" for number in range(500)),
-        "project cA==,filename YS5wZGY=,\xff YQ==",
-    ],
-)
-async def test_metadata_that_is_none(http: httpx.AsyncClient, project: Project, told: str) -> None:
-    headers = {**TUS, "Upload-Length": "5", "Upload-Metadata": told}
-    raw = [(key.encode(), value.encode("latin-1")) for key, value in headers.items()]
-    answer = await http.post("/v1/uploads", headers=raw)
-    assert answer.status_code == 400, answer.text
+BAD_METADATA = [
+    "",
+    "project",
+    "project cA==",
+    "filename YS5wZGY=",
+    "project cA==,filename",
+    "project cA==,filename %%%",
+    "project cA==,filename /w==",
+    "project cA==,project cA==,filename YS5wZGY=",
+    "project cA==,,filename YS5wZGY=",
+    "project cA==,filename YS5wZGY=,x " + "A" * 8192,
+    ",".join(f"k{number} YQ==" for number in range(500)),
+    "project cA==,filename YS5wZGY=,\xff YQ==",
+]
 
 
-@pytest.mark.parametrize(
-    ("name", "kept"),
-    [
-        ("../../etc/passwd.pdf", "passwd.pdf"),
-        ("C:\\windows\\a.pdf", "a.pdf"),
-        ('<img src=x onerror="alert(1)">.pdf', '<img src=x onerror="alert(1)">.pdf'),
-        ("\u202efdp.exe.pdf", "\u202efdp.exe.pdf"),
-    ],
-)
-async def test_a_hostile_name_is_only_a_name(
-    http: httpx.AsyncClient, project: Project, name: str, kept: str
-) -> None:
-    answer = await http.post("/v1/uploads", headers=creation(5, filename=name))
-    assert (answer.status_code, answer.json()["name"]) == (201, kept)
+async def test_metadata_that_is_none(http: httpx.AsyncClient, project: Project) -> None:
+    for told in BAD_METADATA:
+        headers = {**TUS, "Upload-Length": "5", "Upload-Metadata": told}
+        raw = [(key.encode(), value.encode("latin-1")) for key, value in headers.items()]
+        answer = await http.post("/v1/uploads", headers=raw)
+        assert answer.status_code == 400, answer.text
 
 
-@pytest.mark.parametrize("name", ["..", "/", "a\r\nSet-Cookie: x.pdf", "a\0.pdf", "x" * 600])
-async def test_a_name_that_no_file_has(
-    http: httpx.AsyncClient, project: Project, name: str
-) -> None:
-    answer = await http.post("/v1/uploads", headers=creation(5, filename=name))
-    assert answer.status_code == 422, answer.text
+HOSTILE_NAMES = [
+    ("../../etc/passwd.pdf", "passwd.pdf"),
+    ("C:\\windows\\a.pdf", "a.pdf"),
+    ('<img src=x onerror="alert(1)">.pdf', '<img src=x onerror="alert(1)">.pdf'),
+    ("\u202efdp.exe.pdf", "\u202efdp.exe.pdf"),
+]
+
+
+async def test_a_hostile_name_is_only_a_name(http: httpx.AsyncClient, project: Project) -> None:
+    for name, kept in HOSTILE_NAMES:
+        answer = await http.post("/v1/uploads", headers=creation(5, filename=name))
+        assert (answer.status_code, answer.json()["name"]) == (201, kept)
+
+
+BAD_NAMES = ["..", "/", "a\r\nSet-Cookie: x.pdf", "a\0.pdf", "x" * 600]
+
+
+async def test_a_name_that_no_file_has(http: httpx.AsyncClient, project: Project) -> None:
+    for name in BAD_NAMES:
+        answer = await http.post("/v1/uploads", headers=creation(5, filename=name))
+        assert answer.status_code == 422, answer.text
 
 
 async def test_an_unknown_project_and_an_unknown_pipeline(
@@ -254,14 +267,15 @@ async def test_an_unknown_project_and_an_unknown_pipeline(
     assert "nobody-has-it" in answer.json()["detail"]
 
 
-@pytest.mark.parametrize("offset", ["", "-1", "+0", "0.0", "0x0", "9" * 40, "1 0"])
-async def test_an_offset_that_is_none(
-    http: httpx.AsyncClient, project: Project, offset: str
-) -> None:
-    place = await created(http)
-    answer = await http.patch(place, content=PDF, headers={**PIECE, "Upload-Offset": offset})
-    assert answer.status_code == 400, answer.text
-    assert await offset_at(http, place) == 0
+BAD_OFFSETS = ["", "-1", "+0", "0.0", "0x0", "9" * 40, "1 0"]
+
+
+async def test_an_offset_that_is_none(http: httpx.AsyncClient, project: Project) -> None:
+    for offset in BAD_OFFSETS:
+        place = await created(http)
+        answer = await http.patch(place, content=PDF, headers={**PIECE, "Upload-Offset": offset})
+        assert answer.status_code == 400, answer.text
+        assert await offset_at(http, place) == 0
 
 
 async def test_a_request_without_an_offset_or_with_two(
@@ -274,14 +288,15 @@ async def test_a_request_without_an_offset_or_with_two(
     assert await offset_at(http, place) == 0
 
 
-@pytest.mark.parametrize("offset", [1, len(PDF), 10**15])
-async def test_another_offset_is_a_conflict(
-    http: httpx.AsyncClient, project: Project, offset: int
-) -> None:
-    place = await created(http)
-    headers = {**PIECE, "Upload-Offset": str(offset)}
-    answer = await http.patch(place, content=b"%", headers=headers)
-    assert (answer.status_code, answer.json()["code"]) == (409, "upload_conflict")
+OTHER_OFFSETS = [1, len(PDF), 10**15]
+
+
+async def test_another_offset_is_a_conflict(http: httpx.AsyncClient, project: Project) -> None:
+    for offset in OTHER_OFFSETS:
+        place = await created(http)
+        headers = {**PIECE, "Upload-Offset": str(offset)}
+        answer = await http.patch(place, content=b"%", headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (409, "upload_conflict")
 
 
 async def test_a_body_that_is_too_long_is_refused(
@@ -301,18 +316,24 @@ async def test_a_body_that_is_too_long_is_refused(
     assert await offset_at(http, place) in (0, FILE_PART_BYTES)
 
 
-@pytest.mark.parametrize("kind", ["", "application/octet-stream", "application/json", "text/html"])
-async def test_a_body_of_another_type_is_refused(
-    http: httpx.AsyncClient, project: Project, kind: str
-) -> None:
-    place = await created(http)
-    headers = {**TUS, "Upload-Offset": "0", "Content-Type": kind}
-    assert (await http.patch(place, content=PDF, headers=headers)).status_code == 415
-    answer = await http.post(
-        "/v1/uploads", content=PDF, headers={**creation(), "Content-Type": kind}
-    )
-    assert answer.status_code == 415
-    assert await offset_at(http, place) == 0
+OTHER_TYPES = [
+    "",
+    "application/octet-stream",
+    "application/json",
+    "text/html",
+]
+
+
+async def test_a_body_of_another_type_is_refused(http: httpx.AsyncClient, project: Project) -> None:
+    for kind in OTHER_TYPES:
+        place = await created(http)
+        headers = {**TUS, "Upload-Offset": "0", "Content-Type": kind}
+        assert (await http.patch(place, content=PDF, headers=headers)).status_code == 415
+        answer = await http.post(
+            "/v1/uploads", content=PDF, headers={**creation(), "Content-Type": kind}
+        )
+        assert answer.status_code == 415
+        assert await offset_at(http, place) == 0
 
 
 async def test_a_wrong_checksum_is_460(http: httpx.AsyncClient, project: Project) -> None:
@@ -354,15 +375,18 @@ async def test_a_terminated_upload_is_gone(http: httpx.AsyncClient, project: Pro
     assert (await http.delete(place, headers=TUS)).status_code == 404
 
 
-@pytest.mark.parametrize("id", ["none", "..", "%2e%2e", "a%23b", "x" * 200, "%00"])
-async def test_an_upload_that_is_none(http: httpx.AsyncClient, id: str) -> None:
-    for answer in (
-        await http.head(f"/v1/uploads/{id}", headers=TUS),
-        await http.patch(
-            f"/v1/uploads/{id}", content=b"x", headers={**PIECE, "Upload-Offset": "0"}
-        ),
-    ):
-        assert answer.status_code in (400, 404, 405, 422)
+BAD_IDS = ["none", "..", "%2e%2e", "a%23b", "x" * 200, "%00"]
+
+
+async def test_an_upload_that_is_none(http: httpx.AsyncClient) -> None:
+    for id in BAD_IDS:
+        for answer in (
+            await http.head(f"/v1/uploads/{id}", headers=TUS),
+            await http.patch(
+                f"/v1/uploads/{id}", content=b"x", headers={**PIECE, "Upload-Offset": "0"}
+            ),
+        ):
+            assert answer.status_code in (400, 404, 405, 422)
 
 
 async def test_another_tenant_finds_nothing(hf: Holdfast) -> None:

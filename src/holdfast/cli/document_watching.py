@@ -24,7 +24,10 @@ from holdfast.model.durations import duration_text
 __all__ = ["WorkflowView", "follow_workflow", "watch", "watch_workflow"]
 
 _POLL_SECONDS = 1.0
-_BAR_CELLS = 30
+_STATUS_CELLS = 11
+_BAR_CELLS_MIN, _BAR_CELLS_MAX = 8, 40
+# The longest label, counts and time of a step.
+_OTHER_CELLS = 66
 # Without a terminal, a line is printed for each of so many parts of a step.
 _PLAIN_PARTS = 10
 _ENDED = ("completed", "failed")
@@ -133,10 +136,9 @@ def _picture(view: WorkflowView, *, width: int) -> Iterator[Line]:
     yield Line(_fitted(f"{workflow.file_name}: {_words(workflow.status)}", width))
     labels = max((len(step.label) for step in view.steps.values()), default=0)
     for step in view.steps.values():
-        parts = [f"  {step.label.ljust(labels)}  {_words(step.status).ljust(11)}"]
-        if step.status == "in_progress" and step.total:
-            parts.append(_bar(step.done, step.total))
-        parts += _details(view, step)
+        is_counted = step.status == "in_progress" and step.total
+        state = _bar(step, width) if is_counted else _words(step.status).ljust(_STATUS_CELLS)
+        parts = [f"  {step.label.ljust(labels)}  {state}", *_details(view, step)]
         yield Line(_fitted("  ".join(parts).rstrip(), width), _MARKS.get(step.status))
     if workflow.error:
         yield Line(_fitted(workflow.error, width), "failed")
@@ -159,9 +161,11 @@ def _details(view: WorkflowView, step: DocumentStep) -> Iterator[str]:
         yield step.error
 
 
-def _bar(done: int, total: int) -> str:
-    filled = min(_BAR_CELLS, done * _BAR_CELLS // total)
-    return f"[{'#' * filled}{'.' * (_BAR_CELLS - filled)}]"
+def _bar(step: DocumentStep, width: int) -> str:
+    """Return how much of a step is done, as a bar in what other texts leave of the width."""
+    cells = min(_BAR_CELLS_MAX, max(_BAR_CELLS_MIN, width - _OTHER_CELLS))
+    filled = min(cells, step.done * cells // (step.total or 1))
+    return f"[{'#' * filled}{'.' * (cells - filled)}]"
 
 
 def _fitted(text: str, width: int) -> str:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from holdfast.documents.documents import Documents
 from holdfast.documents.search import required_search
 from holdfast.documents.segment_text import segment_entry
+from holdfast.engine.runs.argument_checks import LIMIT_MAX
 from holdfast.errors import (
     BlobDamaged,
     DocumentNotFound,
@@ -15,7 +16,7 @@ from holdfast.errors import (
     InvalidRequest,
     StoredFileNotFound,
 )
-from holdfast.model.document import Document
+from holdfast.model.document import Document, DocumentWorkflow
 from holdfast.model.json_form import JsonForm
 from holdfast.model.segment_search import SegmentEntry
 
@@ -82,31 +83,46 @@ async def _all_documents(documents: Documents, tenant: str) -> AsyncIterator[Doc
 async def _index(
     documents: Documents, document: Document, progress: ReindexProgress
 ) -> ReindexProgress:
-    """Add the segments of a document's newest workflow; one that is deleted meanwhile has none."""
+    """Add the segments of a document's newest workflow that has any."""
     counts = [progress.segments, progress.unreadable]
-    if document.workflow is not None:
-        with suppress(DocumentNotFound, DocumentWorkflowNotFound):
-            await _add_segments(documents, document, workflow=document.workflow, counts=counts)
+    with suppress(DocumentNotFound, DocumentWorkflowNotFound):  # it is deleted meanwhile
+        page = await documents.workflows(
+            document=document.id, limit=LIMIT_MAX, tenant=document.tenant
+        )
+        for workflow in sorted(page, key=lambda each: (each.created_at, each.id), reverse=True):
+            if await _add_segments(documents, workflow, counts=counts):
+                break
     return ReindexProgress(progress.documents + 1, *counts)
 
 
 async def _add_segments(
-    documents: Documents, document: Document, *, workflow: str, counts: list[int]
-) -> None:
+    documents: Documents, workflow: DocumentWorkflow, *, counts: list[int]
+) -> bool:
+    """Add the segments of a workflow to the index; return whether it has any."""
     search = required_search(documents.search)
-    after: int | None = 0
-    while after is not None:
-        page = await documents.segments(workflow, after=after, limit=_PAGE, tenant=document.tenant)
+    tenant, begun = workflow.tenant, (await _get(documents, workflow)).workflow
+    has_segments, after = False, 0
+    while True:
+        page = await documents.segments(workflow.id, after=after, limit=_PAGE, tenant=tenant)
         entries: list[SegmentEntry] = []
         for segment in page:
             if not segment.s3_key:
                 continue
+            has_segments = True
             try:
-                content = await documents.files.read_blob(segment.s3_key, tenant=document.tenant)
+                content = await documents.files.read_blob(segment.s3_key, tenant=tenant)
                 entries.append(segment_entry(segment.index, content))
             except (StoredFileNotFound, BlobDamaged, InvalidRequest):
                 counts[1] += 1
         if entries:
-            await search.add(document.tenant, document.project, document.id, workflow, entries)
+            if (await _get(documents, workflow)).workflow != begun:
+                return True  # a newer workflow was begun, which adds its own segments
+            await search.add(tenant, workflow.project, workflow.document, workflow.id, entries)
         counts[0] += len(entries)
+        if page.cursor is None:
+            return has_segments
         after = page.cursor
+
+
+async def _get(documents: Documents, workflow: DocumentWorkflow) -> Document:
+    return await documents.get(workflow.document, tenant=workflow.tenant)

@@ -6,7 +6,6 @@ from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.cancelling import cancel_run
 from holdfast.engine.runs.children import load_child_rows
 from holdfast.engine.runs.local_workers import LocalWorkers
-from holdfast.engine.runs.obligations import has_family_obligations, has_obligations
 from holdfast.engine.runs.removal import free_run
 from holdfast.engine.runs.rows import is_freed, read_row
 from holdfast.engine.runs.waking import update_head
@@ -58,11 +57,15 @@ async def _free_family(kernel: Kernel, run: RunKey) -> bool:
     return freed and await _free(kernel, head)
 
 
+def _is_due(head: Head, now_ms: int) -> bool:
+    """Return whether a worker still has to settle what an ended run owes to other runs."""
+    return head.index_key is not None and head.index_key.due_parts()[0] <= now_ms
+
+
 async def _free(kernel: Kernel, head: Head) -> bool:
     if is_freed(head):
         return True
-    is_settled = not (has_obligations(head) or has_family_obligations(head))
-    if head.status not in ENDED or head.owner is not None or not is_settled:
+    if head.status not in ENDED or head.owner is not None or _is_due(head, kernel.clock.now_ms()):
         return False
     await free_run(kernel, head)
     write = free_write(head, now_ms=kernel.clock.now_ms(), token=kernel.ids.new())

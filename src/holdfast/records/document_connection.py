@@ -71,7 +71,7 @@ def connection_of(item: Mapping[str, Any]) -> StoredConnection:
             id=item["SK"],
             connected_ms=typed_attribute(item, "connected_ms", int),
             expires_ms=typed_attribute(item, "expires_ms", int),
-            data=json_value(typed_attribute(item, "data", dict)),
+            data=msgspec.convert(json_value(item["data"]), dict[str, Any]),
         )
-    except DECODE_ERRORS as error:
+    except (*DECODE_ERRORS, msgspec.ValidationError) as error:
         raise damaged_item_error(item, "the connection", error) from error

@@ -34,6 +34,7 @@ from holdfast.review.options import ReviewOptions
 from holdfast.storage import Meter, Store
 from holdfast.sync.api_keys import ApiKeys
 from holdfast.sync.callbacks import Callbacks
+from holdfast.sync.documents import Documents
 from holdfast.sync.fleet import Fleet
 from holdfast.sync.handle import RunHandle
 from holdfast.sync.reviews import Reviews
@@ -150,6 +151,11 @@ class Holdfast:
     def reviews(self) -> Reviews:
         """The reviews that runs asked for, which people decide."""
         return Reviews(self._portal, self._holdfast.reviews)
+
+    @property
+    def documents(self) -> Documents:
+        """The documents: projects, what was added to them, and the workflows that process it."""
+        return Documents(self._portal, self._holdfast.documents)
 
     @property
     def saved(self) -> Saved:
