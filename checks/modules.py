@@ -35,7 +35,6 @@ _PACKAGES = (
     "integrations/reading",
     "access",
     "review",
-    "documents",
     "webhooks",
     "fleet",
     "engine/client",

@@ -313,9 +313,12 @@ def test_every_error_has_a_code_of_its_own_and_a_message() -> None:
         "ModelUnavailable",
         "NotReady",
         "RunClosing",
+        "SearchUnavailable",
         "ServerStopping",
         "ServerUnavailable",
         "StoreUnavailable",
         "Throttled",
         "TooManyRequests",
+        "UploadInterrupted",
+        "UploadsBusy",
     ]

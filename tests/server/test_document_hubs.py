@@ -178,7 +178,8 @@ async def test_a_cursor_of_another_server_or_of_long_ago_gets_everything() -> No
     follower, _ = await joined_to(hub)
     processing.put(1, 2, 3)
     await hub.refresh()
-    for cursor in ("0123456789ab.0", f"{hub.cursor.hub}.0", f"{hub.cursor.hub}.999"):
+    other = f"0123456789ab.{hub.cursor.number}"
+    for cursor in (other, f"{hub.cursor.hub}.0", f"{hub.cursor.hub}.999"):
         _, first = await joined_to(hub, cursor)
         assert first["segments"]["completed"] == [[1, 3]]
     # The slow one gets everything again, too, instead of an error.
@@ -342,6 +343,26 @@ async def test_segments_that_stay_unfinished_cost_a_bounded_amount_per_look() ->
         await board.look(5000, whole=False)
         looks += 1
         assert looks <= 6
+
+
+async def test_looks_take_turns_over_what_stays_unfinished() -> None:
+    """Segments that wait for long do not hide those behind them."""
+    processing = Processing(4000)
+    processing.put(*range(1, 3001), status="pending")
+    board = SegmentBoard(processing.segments)
+    await board.look(4000, whole=True)
+    processing.put(3999)
+    for _ in range(4):
+        await board.look(4000, whole=False)
+    assert board.count("completed") == 1
+    gaps_everywhere = Processing(400)
+    board = SegmentBoard(gaps_everywhere.segments)
+    gaps_everywhere.put(*range(1, 401, 2))
+    await board.look(400, whole=True)
+    gaps_everywhere.put(*range(2, 401, 2))
+    for _ in range(7):
+        await board.look(400, whole=False)
+    assert board.count("completed") == 400
 
 
 async def test_a_total_that_grows() -> None:

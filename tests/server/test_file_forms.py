@@ -78,6 +78,16 @@ async def test_a_cut_form_is_no_file(size: int) -> None:
     assert len(got) < 300  # the last piece never comes before the end was seen
 
 
+async def test_a_form_that_is_cut_after_its_file_is_no_file() -> None:
+    body, kind = request_of(b"x" * 300)
+    begin = body.index(b"x" * 300)
+    got = bytearray()
+    form = form_of(body[: begin + 305], kind, sizes=[begin, 300], says=len(body))
+    with pytest.raises(ClientException):
+        await read(form, got)
+    assert len(got) < 300
+
+
 @pytest.mark.parametrize("says", [-1, +1, -400, +400])
 async def test_a_request_that_lies_about_its_length_is_no_file(says: int) -> None:
     body, kind = request_of(b"x" * 300)
