@@ -94,7 +94,7 @@ async def test_a_segment_that_a_model_refuses_is_retried_alone(
     run = bench.run(added)
     (analysis,) = [map.map for map in await run.maps() if map.item == "analyze_segment"]
     again = await run.map(analysis).retry(10)
-    await bench.hf.run(again).until("finished", timeout=60)
+    await bench.hf.run(again).until("finished", "failed", timeout=60)
     mended = await documents.segment(workflow.id, 11)
     assert (mended.status, mended.error) == ("completed", None)
     assert mended.image_analysis[0]["entities"][:2] == ["Elm Bank", "Fir Works"]
