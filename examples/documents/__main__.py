@@ -21,6 +21,7 @@ from documents.upkeep import end_abandoned
 from holdfast import Holdfast
 from holdfast.clock import SystemClock
 from holdfast.documents.pipelines import start_pipelines
+from holdfast.documents.retrying import retry_workflow
 from holdfast.errors import HoldfastError
 from holdfast.model.document import DocumentWorkflow
 
@@ -139,16 +140,17 @@ def status(document: str | None, workflow: str | None, tenant: str) -> None:
 
 @main.command()
 @click.argument("document")
+@click.option("--segment", type=click.IntRange(1), help="Only analyse this segment again.")
 @_WORKFLOW
 @_TENANT
-def retry(document: str, workflow: str | None, tenant: str) -> None:
-    """Go on with a document at the step that failed."""
+def retry(document: str, segment: int | None, workflow: str | None, tenant: str) -> None:
+    """Go on with a document at the step that failed, or analyse one segment again."""
     app = _open()
 
     async def work() -> None:
         async with app.open(tenant=tenant) as hf:
             found = await _workflow_of(hf, document, workflow)
-            await hf.run(_run_of(found)).retry()
+            await retry_workflow(hf, found.id, segment=segment)
             click.echo(f"{found.id} goes on")
 
     _run(work())

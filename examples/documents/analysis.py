@@ -18,7 +18,7 @@ from documents.steps import ATTEMPTS, TRANSIENT
 from holdfast import Context, Graph, Mapped, Retry
 from holdfast.errors import CallFailed, InvalidAnswer
 
-__all__ = ["SegmentFailed", "add_analysis", "shown_analysis"]
+__all__ = ["SegmentFailed", "add_analysis", "bounded_analysis", "shown_analysis"]
 
 # The results of a chunk are its state until it ends: 25 of 8 KB at most.
 _CHUNK = 25
@@ -28,10 +28,10 @@ _ANSWER_TOKENS_MAX = 4_000
 _SUMMARY_CHARS_MAX = 1_000
 _ENTITIES_MAX = 20
 _NAME_CHARS_MAX = 100
-# What the item in the table shows: it should stay below 1 KB, which is one write unit.
-_SHOWN_SUMMARY_CHARS = 200
+# What the item in the table shows: with its addresses it stays below 1 KB, which is one write unit.
+_SHOWN_BYTES_MAX = 360
 _SHOWN_ENTITIES = 5
-_SHOWN_NAME_CHARS = 40
+_SHOWN_NAME_CHARS = 30
 _REASON_CHARS_MAX = 300
 
 
@@ -89,12 +89,16 @@ def add_analysis(graph: Graph[Processing], desk: Desk) -> Callable[[Processing, 
 def shown_analysis(analysis: dict[str, Any], model: str) -> dict[str, Any]:
     """Return what the table shows of an analysis; the whole of it is in the results of the map."""
     names = [each["name"][:_SHOWN_NAME_CHARS] for each in analysis["entities"]]
-    return {
-        "model": model,
-        "summary": analysis["summary"][:_SHOWN_SUMMARY_CHARS],
-        "entities": names[:_SHOWN_ENTITIES],
-        "more": max(0, len(names) - _SHOWN_ENTITIES),
-    }
+    shown: dict[str, Any] = {"model": model, "summary": "", "entities": names[:_SHOWN_ENTITIES]}
+    while len(_encoded(shown)) > _SHOWN_BYTES_MAX and shown["entities"]:
+        shown["entities"] = shown["entities"][:-1]
+    room = _SHOWN_BYTES_MAX - len(_encoded(shown))
+    shown["summary"] = analysis["summary"].encode()[: max(0, room)].decode(errors="ignore")
+    return shown
+
+
+def _encoded(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode()
 
 
 async def _analysed(
@@ -121,10 +125,10 @@ async def _analysed(
         key=f"{ctx.key}/segment",
         record="none",
     )
-    return _bounded(answer.value), answer.model
+    return bounded_analysis(answer.value), answer.model
 
 
-def _bounded(said: SegmentAnalysis) -> dict[str, Any]:
+def bounded_analysis(said: SegmentAnalysis) -> dict[str, Any]:
     """Return an analysis as JSON, without what a model may write too much of."""
     entities, relations = said.entities[:_ENTITIES_MAX], said.relations[:_ENTITIES_MAX]
     while True:
@@ -143,7 +147,7 @@ def _bounded(said: SegmentAnalysis) -> dict[str, Any]:
             ],
         }
         # In some scripts a character has four bytes.
-        if len(json.dumps(analysis, ensure_ascii=False).encode()) <= _ANALYSIS_BYTES_MAX:
+        if len(_encoded(analysis)) <= _ANALYSIS_BYTES_MAX:
             return analysis
         entities, relations = entities[: len(entities) // 2], relations[: len(relations) // 2]
 

@@ -126,3 +126,17 @@ def test_settings_come_from_the_environment(tmp_path: Path) -> None:
     assert [model.name for model in made.values()] == [found.model_small, found.model_large]
     rules = models(Settings(data=tmp_path, store_url="sqlite://:memory:"))
     assert all(model.price is not None for model in (*made.values(), *rules.values()))
+
+
+def test_a_worker_of_holdfast_runs_the_application(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    (tmp_path / "a.txt").write_text(SENTENCE)
+    added = documents(data, "add", str(tmp_path / "a.txt"))
+    assert added.returncode == 0, added.stderr
+    command = [sys.executable, "-m", "holdfast", "worker", "documents.app:graph"]
+    command += ["--models", "documents.app:MODELS", "--url", f"sqlite:///{data}/documents.db"]
+    with subprocess.Popen(command, env=environment(data)) as process:
+        wait_until_completed(data)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 0
+    assert "completed    1\n" in documents(data, "status").stdout

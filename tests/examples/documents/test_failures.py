@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,17 @@ from typing import Any
 import pytest
 
 from documents.upkeep import end_abandoned
+from holdfast import Budget
 from holdfast.errors import ExtractionFailed, ModelRefused, NotConfigured
 from holdfast.integrations.reading import FileReader, ReadSegment, SegmentFailure
-from tests.examples.documents.conftest import Bench, CountedModels, KnownText, Working
+from tests.examples.documents.conftest import (
+    PATIENCE_SECONDS,
+    PROJECT,
+    Bench,
+    CountedModels,
+    KnownText,
+    Working,
+)
 from tests.examples.documents.files import pdf_file
 
 PAGES = [f"Elm Bank pays Fir Works for {n}00.00 USD." for n in range(1, 31)]
@@ -94,7 +103,7 @@ async def test_a_segment_that_a_model_refuses_is_retried_alone(
     run = bench.run(added)
     (analysis,) = [map.map for map in await run.maps() if map.item == "analyze_segment"]
     again = await run.map(analysis).retry(10)
-    await bench.hf.run(again).until("finished", timeout=60)
+    await bench.hf.run(again).until("finished", "failed", timeout=60)
     mended = await documents.segment(workflow.id, 11)
     assert (mended.status, mended.error) == ("completed", None)
     assert mended.image_analysis[0]["entities"][:2] == ["Elm Bank", "Fir Works"]
@@ -181,3 +190,29 @@ async def test_a_deleted_document_stays_deleted(bench: Bench, tmp_path: Path, wh
         await bench.ended(added)
     await bench.hf.documents.delete(added.document)
     assert not [*await bench.hf.documents.in_progress()]
+
+
+async def test_no_segment_is_analysed_beyond_the_budget(
+    bench: Bench, counted: CountedModels, tmp_path: Path
+) -> None:
+    pdf_file(tmp_path / "a.pdf", PAGES[:12])
+    d = bench.hf.documents
+    place = d.place()
+    file = await d.files.put_path(tmp_path / "a.pdf", place=place)
+    facts = {"file_uri": file.uri, "file_name": "a.pdf", "file_type": "application/pdf"}
+    document = await d.add(PROJECT, **facts, place=place)
+    workflow = await d.begin(document.id)
+    graph, given = bench.app.graph, {"workflow": workflow.id}
+    run = await bench.hf.start(graph, given, id=f"doc-{workflow.id}", budget=Budget(tokens=1))
+
+    async def analyses_wait() -> bool:
+        return any(map.item == "analyze_segment" for map in await run.maps())
+
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not await analyses_wait():
+            await bench.hf.clock.sleep(0.02)
+    assert not counted.asked
+    await run.set_budget(Budget(tokens=2_000_000))
+    assert (await run.result(timeout=PATIENCE_SECONDS)).segments == 12
+    assert len(counted.asked) == 13
+    assert (await d.workflow(workflow.id)).status == "completed"
