@@ -47,7 +47,7 @@ async def test_no_log_shows_a_secret_or_a_payload(
     async with listening(app, OPTIONS, access_log=True) as port:
         for secret in (key, weak, token, expired, key[:-1], token[:-4]):
             for route in routes_of(app):
-                if route.method == "WS" or "stream" in route.path or route.path.endswith("/events"):
+                if route.method == "WS" or "stream" in route.path:  # they do not end
                     continue
                 path = route.filled(NAMED)
                 body = f'{{"name": "n", "role": "viewer", "input": "{PAYLOAD}"}}'

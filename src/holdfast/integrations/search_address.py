@@ -21,6 +21,8 @@ SEARCH_FORMS = """\
   opensearch+https://host:9200?index=segments     an index of OpenSearch
   opensearch+https://host?region=eu-west-1        Amazon OpenSearch Service, signed requests
 options of opensearch: index, region, profile; HOLDFAST_SEARCH_AUTH=USER:PASSWORD for others"""
+"""The forms of addresses, as the help of commands shows them."""
+
 _AUTH_VARIABLE = "HOLDFAST_SEARCH_AUTH"
 _OPTIONS = ("index", "region", "profile")
 
