@@ -35,6 +35,7 @@ _PACKAGES = (
     "integrations/reading",
     "access",
     "review",
+    "documents",
     "webhooks",
     "fleet",
     "engine/client",
