@@ -278,6 +278,9 @@ class Fanout:
                 del found.credited[number]
         if before.at is not None and before.at not in again:
             raise Broken(f"P1: {what}, and chunk {before.at} has not ended")
+        if lane.stopped:
+            self._seen["lane stopped before its round began"] += 1
+            return
         self._assign(found, lane, what)
 
     # --- chunks -----------------------------------------------------------------------------------
