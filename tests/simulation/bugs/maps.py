@@ -166,14 +166,6 @@ def a_chunk_that_starts_after_it_was_cancelled(patch: pytest.MonkeyPatch) -> Non
 
 
 @bug("mapping")
-def failures_that_are_counted_in_one_lane(patch: pytest.MonkeyPatch) -> None:
-    async def alone(kernel: Kernel, place: MapPlace, lane: MapLane) -> bool:
-        return lane.failed > place.spec.tolerated
-
-    patch.setattr(map_lanes, "_has_crossed", alone)
-
-
-@bug("mapping")
 def a_map_that_tolerates_nothing(patch: pytest.MonkeyPatch) -> None:
     async def any_failure(kernel: Kernel, place: MapPlace, lane: MapLane) -> bool:
         return lane.last in lane.bad
