@@ -278,6 +278,9 @@ class Fanout:
                 del found.credited[number]
         if before.at is not None and before.at not in again:
             raise Broken(f"P1: {what}, and chunk {before.at} has not ended")
+        if lane.stopped:
+            self._seen["lane stopped before its round began"] += 1
+            return
         self._assign(found, lane, what)
 
     # --- chunks -----------------------------------------------------------------------------------
@@ -435,6 +438,9 @@ class Fanout:
         row = self._runs.row(head.key)
         if row is None or row.epoch != head.epoch or row.status in ENDED:
             return None  # its owner has lost the run, and will learn that
+        execution = self._runs.of_row(row).execution
+        if execution is not None and execution.ending is not None:
+            return None  # it was cancelled, as its owner learns at its next write
         found = self.of_chunk(head)
         # Who retries an item alone, and then the run, has asked for it twice.
         if index in found.settled - found.retried:

@@ -15,39 +15,26 @@ from typing import Any
 import msgspec
 
 from holdfast.display import get_logger
-from holdfast.engine.journal.reader import load_journal
 from holdfast.engine.journal.writer import PositionTaken
 from holdfast.engine.kernel.kernel import ClaimLost, Kernel
-from holdfast.engine.runs.chunk_program import chunk_entries
 from holdfast.engine.runs.local_workers import LocalWorkers
 from holdfast.engine.runs.map_chunks import (
     ChunkOrigin,
-    chunk_id,
     lanes_here,
     origin_of,
     read_lane,
     read_map,
     start_chunk,
 )
-from holdfast.engine.runs.map_results import (
-    MapPlace,
-    read_chunk,
-    round_version,
-    write_results,
-    write_values,
-)
-from holdfast.engine.runs.map_stopping import cancel_chunk
-from holdfast.engine.runs.rows import read_row
+from holdfast.engine.runs.map_results import MapPlace, write_values
+from holdfast.engine.runs.map_stopping import take_over_chunk
 from holdfast.errors import (
     ConditionFailed,
-    JournalDamaged,
     OutcomeUnknown,
-    RunNotFound,
     StoreUnavailable,
 )
 from holdfast.model.map import MapLane, MapSpec, lane_count, lane_of_new_round, new_lane
 from holdfast.records.head import ENDED, Head, RunRef, head_of
-from holdfast.records.keys import RunKey
 from holdfast.records.map import (
     create_lane_write,
     create_map_write,
@@ -231,7 +218,7 @@ async def _begun_lane(
             )
         else:
             if lane.at is not None:
-                await _take_over_chunk(kernel, workers, place, parent, lane)
+                await take_over_chunk(kernel, workers, place, parent, lane)
             begun = lane_of_new_round(place.spec, lane)
             write = lane_write(
                 place.run, place.generation, place.spec.map, begun, token=kernel.ids.new()
@@ -239,32 +226,6 @@ async def _begun_lane(
         with suppress(ConditionFailed):
             await kernel.resolve_write(kernel.maps, write)
             return begun
-
-
-async def _take_over_chunk(
-    kernel: Kernel, workers: LocalWorkers, place: MapPlace, parent: Head, lane: MapLane
-) -> None:
-    """End the chunk at which a lane of an earlier round is, and store the results that it has.
-
-    Its run may go on, or it was cancelled and not settled: the retry of the parent came first.
-    """
-    assert lane.at is not None
-    chunk = place.spec.chunk_of(lane.at, lane.lane, lane.round)
-    await cancel_chunk(kernel, workers, place, parent, chunk)
-    run = RunKey(place.run.tenant, chunk_id(place.run, place.generation, chunk))
-    try:
-        head = await read_row(kernel, run)
-        if head.freed:
-            return  # it never ran, or its journal is gone
-        execution = (await load_journal(kernel, head)).execution
-    except (JournalDamaged, RunNotFound):
-        return
-    entries = {entry.index: entry for entry in chunk_entries(execution)}
-    for index, entry in (await read_chunk(kernel, place, chunk.number)).items():
-        if entry.ok or index not in entries:
-            entries[index] = entry
-    version = round_version(chunk.round)
-    await write_results(kernel, place, chunk.number, version, entries.values())
 
 
 def _batches(numbers: range) -> Iterable[range]:
