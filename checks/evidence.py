@@ -43,6 +43,7 @@ _SUBJECTS = {
     "effects": "budgets, quotas",
     "inboxes": "inboxes",
     "kernel": "children, sessions",
+    "maps": "maps",
     "memory": "quotas",
     "reviews": "reviews",
     "signals": "signals",
