@@ -67,8 +67,12 @@ class FannedOut:
 
     @property
     def failures(self) -> int:
-        """How many items failed in the chunks that count."""
-        return sum(failed for _, _, failed in self.credited.values())
+        """How many items failed in the chunks that count, of lanes that have begun the round."""
+        return sum(
+            failed
+            for lane, _, failed in self.credited.values()
+            if self.lanes[lane].round == self.spec.round
+        )
 
     def is_complete(self) -> bool:
         """Return whether all of its lanes have ended, or one was stopped over its failures."""

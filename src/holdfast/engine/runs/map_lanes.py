@@ -11,6 +11,10 @@
 5. A chunk whose items failed reads all lanes, too. If more failed than the map tolerates, it stops
    every lane, cancels the chunks that run, and tells the parent.
 
+6. A run that was retried begins another round, lane by lane. First it ends the chunk at which the
+   lane is, and stores what that has done: its journal takes no more results. Only an owner with a
+   later epoch than that of the last round begins one.
+
 All of this is an obligation of the chunk: a process that dies in between leaves the chunk due, and
 the next one does it again. The process that ends the parent stops the lanes in the same way.
 """
@@ -237,7 +241,9 @@ async def _has_crossed(kernel: Kernel, place: MapPlace, lane: MapLane) -> bool:
     """Return whether more items failed than the map tolerates, if the last chunk had failures."""
     if lane.last not in lane.bad or lane.stopped:
         return False
-    failed = sum(each.failed for each in await read_lanes(kernel, place))
+    # Lanes that have not begun the round still count what failed before it.
+    lanes = [each for each in await read_lanes(kernel, place) if each.round == lane.round]
+    failed = sum(each.failed for each in lanes)
     return failed > place.spec.tolerated
 
 
