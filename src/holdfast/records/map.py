@@ -7,6 +7,7 @@ next, one does. Writes leave the ``ttl`` alone: an extension of the run raises i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -140,6 +141,7 @@ def _packed(value: msgspec.Struct) -> dict[str, Any]:
     return {"version": _VERSION, "data": compress(encode(fields))}
 
 
+@cache
 def _defaults_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
     return {
         field.name: field.default_factory() if field.default is msgspec.NODEFAULT else field.default
