@@ -1,0 +1,112 @@
+"""Deletion of a document whose run has maps: nothing of what their items read is left."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast import Graph, Holdfast, workflow
+from holdfast.errors import DocumentNotFound, RunNotFound
+from holdfast.model.durations import days
+from holdfast.records.codec import unpack_value
+from holdfast.records.head import head_of
+from tests.documents.support import Killed, Town, begun
+from tests.documents.test_deletion import patiently
+from tests.engine.support import House, store_of
+
+SECRET = "Kaltwassersatz"
+LARGE = 90_000
+COUNT, CHUNK = 7, 2
+UNLUCKY = 3
+
+
+def reading() -> tuple[Graph, Any]:
+    """Return a graph that reads the pages of a document with a map, and the child of each page."""
+
+    @workflow
+    async def spelled(page: str) -> str:
+        return f"{page} in letters"
+
+    graph = Graph("documents", dict)
+
+    @graph.item
+    async def page(name: str, ctx: Any) -> str:
+        if ctx.index == UNLUCKY:
+            raise ValueError(f"{SECRET}: page {ctx.index} cannot be read")
+        return f"{name} {ctx.given['title']} " + "x" * (LARGE if ctx.index == 1 else 1)
+
+    @graph.node
+    async def read(state: Any, ctx: Any) -> Any:
+        names = [f"{SECRET} {number}" for number in range(COUNT)]
+        given = {"title": f"{SECRET} of 1903"}
+        cursor = await ctx.map(page, names, chunk=CHUNK, concurrency=4, tolerate=1, given=given)
+        spelt = await ctx.map(spelled, names[:3], chunk=CHUNK)
+        return {"pages": cursor.as_dict(), "spelt": spelt.succeeded}
+
+    return graph, spelled
+
+
+async def read_document(hf: Holdfast, worker: Any, house: Any, graph: Graph) -> None:
+    """Process a document with maps, and retry a page of it alone."""
+    await begun(hf.documents)
+    async with worker:
+        run = await hf.start(graph, {}, id="w")
+        assert (await run.result(timeout=60))["spelt"] == 3
+        assert await run.map("0.1").retry(UNLUCKY)
+        await house.patiently_quiet(worker)
+        assert len([entry async for entry in run.map("0.1").items()]) == COUNT
+
+
+def stored(file: Path, blobs: Iterator[bytes]) -> str:
+    """Return all that is stored in all tables of a file, and in the blobs, in plain text."""
+    found = list(map(plain, blobs))
+    connection = sqlite3.connect(file)
+    try:
+        named = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        for (name,) in named.fetchall():
+            for row in connection.execute(f"SELECT * FROM {name}"):
+                found.append(f"{name}: " + " ".join(map(plain, row)))
+    finally:
+        connection.close()
+    return "\n".join(found)
+
+
+def plain(value: Any) -> str:
+    """Return a stored value with the packed bytes in it unpacked."""
+    if isinstance(value, bytes):
+        for read in (unpack_value, msgspec.msgpack.decode):
+            with suppress(Exception):
+                return plain(read(value))
+        return value.decode(errors="replace")
+    if isinstance(value, dict):
+        return " ".join(f"{key}={plain(each)}" for key, each in value.items())
+    if isinstance(value, list | tuple):
+        return " ".join(map(plain, value))
+    if isinstance(value, str) and value.startswith("{"):
+        return plain(msgspec.json.decode(value))
+    return str(value)
+
+
+def blobs_in(folder: Path) -> Iterator[bytes]:
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and "documents.db" not in path.name:
+            yield path.read_bytes()
+
+
+async def test_nothing_of_what_the_items_of_a_map_read_is_left(house: House, tmp_path: Path) -> None:
+    hf = house.open()
+    graph, spelled = reading()
+    await read_document(hf, house.worker(hf, graph, spelled), house, graph)
+    before = stored(tmp_path / "documents.db", blobs_in(tmp_path))
+    print(len(before), before.count(SECRET))
+    assert before.count(SECRET) > 2 * COUNT
+    await patiently(hf.documents.delete("d"), house.clock)
+    after = stored(tmp_path / "documents.db", blobs_in(tmp_path))
+    Path("/tmp/after.txt").write_text("\n".join(l for l in after.splitlines() if SECRET in l))
+    assert SECRET not in after
