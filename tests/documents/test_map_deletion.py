@@ -12,13 +12,12 @@ import msgspec
 import pytest
 
 from holdfast import Graph, Holdfast, workflow
+from holdfast.documents import run_removal
 from holdfast.errors import DocumentNotFound, RunNotFound
-from holdfast.model.durations import days
 from holdfast.records.codec import unpack_value
-from holdfast.records.head import head_of
 from tests.documents.support import Killed, Town, begun
 from tests.documents.test_deletion import patiently
-from tests.engine.support import House, store_of
+from tests.engine.support import Gate, House
 
 SECRET = "Kaltwassersatz"
 LARGE = 90_000
@@ -70,8 +69,7 @@ def stored(file: Path, blobs: Iterator[bytes]) -> str:
     try:
         named = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         for (name,) in named.fetchall():
-            for row in connection.execute(f"SELECT * FROM {name}"):
-                found.append(f"{name}: " + " ".join(map(plain, row)))
+            found += [plain(row) for row in connection.execute(f"SELECT * FROM {name}")]
     finally:
         connection.close()
     return "\n".join(found)
@@ -99,14 +97,92 @@ def blobs_in(folder: Path) -> Iterator[bytes]:
             yield path.read_bytes()
 
 
-async def test_nothing_of_what_the_items_of_a_map_read_is_left(house: House, tmp_path: Path) -> None:
+async def test_nothing_of_what_the_items_of_a_map_read_is_left(
+    house: House, tmp_path: Path
+) -> None:
     hf = house.open()
     graph, spelled = reading()
     await read_document(hf, house.worker(hf, graph, spelled), house, graph)
     before = stored(tmp_path / "documents.db", blobs_in(tmp_path))
-    print(len(before), before.count(SECRET))
     assert before.count(SECRET) > 2 * COUNT
     await patiently(hf.documents.delete("d"), house.clock)
-    after = stored(tmp_path / "documents.db", blobs_in(tmp_path))
-    Path("/tmp/after.txt").write_text("\n".join(l for l in after.splitlines() if SECRET in l))
-    assert SECRET not in after
+    assert SECRET not in stored(tmp_path / "documents.db", blobs_in(tmp_path))
+    with pytest.raises(RunNotFound):
+        await hf.run("w").map("0.1").retry(UNLUCKY)
+
+
+@pytest.mark.parametrize("before", [False, True])
+async def test_a_process_that_deletes_maps_may_die_at_any_write(
+    town: Town, house: House, tmp_path: Path, before: bool
+) -> None:
+    town.file = tmp_path / "read.db"
+    hf, _ = town.process()
+    graph, spelled = reading()
+    await read_document(hf, house.worker(hf, graph, spelled), house, graph)
+    for lives in range(1, 200):
+        copy = Town(tmp_path, town.clock)
+        copy.file = tmp_path / "copy.db"
+        copied(town.file, copy.file)
+        copy.blobs.contents = dict(town.blobs.contents)
+        hf, engine = copy.process()
+        engine.writes_left, engine.before = lives, before
+        survived = True
+        try:
+            await hf.documents.delete("d")
+        except Killed:
+            survived = False
+        other, _ = copy.process()
+        with suppress(DocumentNotFound):  # then nothing was left to do
+            await other.documents.delete("d")
+        assert SECRET not in stored(copy.file, iter(copy.blobs.contents.values())), lives
+        await copy.close()
+        if survived:
+            assert lives > 3 * COUNT
+            return
+    pytest.fail("a delete took more than 200 writes")
+
+
+def copied(file: Path, copy: Path) -> None:
+    """Copy a file of SQLite, which may be open, in the place of another one."""
+    for old in copy.parent.glob(f"{copy.name}*"):
+        old.unlink()
+    source, target = sqlite3.connect(file), sqlite3.connect(copy)
+    with source, target:
+        source.backup(target)
+    source.close()
+    target.close()
+
+
+async def test_the_retry_of_a_page_that_runs_is_cancelled_and_deleted(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The clock of the test runs ahead of the worker.
+    monkeypatch.setattr(run_removal, "_WAIT_SECONDS", 1e9)
+    hf = house.open()
+    graph = Graph("documents", dict)
+    gate = Gate()
+
+    began = list[int]()
+
+    @graph.item
+    async def page(index: int) -> str:
+        began.append(index)
+        if len(began) <= 2:
+            raise ValueError(SECRET)
+        await gate.pass_through()
+        return SECRET
+
+    @graph.node
+    async def read(state: Any, ctx: Any) -> Any:
+        return {"pages": (await ctx.map(page, 2, tolerate=2, given={"title": SECRET})).as_dict()}
+
+    await begun(hf.documents)
+    async with house.worker(hf, graph):
+        run = await hf.start(graph, {}, id="w")
+        await run.result(timeout=60)
+        retry = hf.run(await run.map("0.1").retry(1))
+        await gate.waited_at()
+        await patiently(hf.documents.delete("d"), house.clock)
+        assert (await retry.get()).status == "cancelled"
+        gate.open()
+    assert SECRET not in stored(tmp_path / "documents.db", blobs_in(tmp_path))
