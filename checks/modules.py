@@ -37,6 +37,7 @@ _PACKAGES = (
     "review",
     "webhooks",
     "fleet",
+    "documents",
     "engine/client",
     "engine/worker",
     "engine/execution",

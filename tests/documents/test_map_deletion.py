@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -83,9 +83,9 @@ def plain(value: Any) -> str:
                 return plain(read(value))
         return value.decode(errors="replace")
     if isinstance(value, dict):
-        return " ".join(f"{key}={plain(each)}" for key, each in value.items())
+        return plain(list(cast(dict[Any, Any], value).items()))
     if isinstance(value, list | tuple):
-        return " ".join(map(plain, value))
+        return " ".join(map(plain, cast(Iterable[Any], value)))
     if isinstance(value, str) and value.startswith("{"):
         return plain(msgspec.json.decode(value))
     return str(value)

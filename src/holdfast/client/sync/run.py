@@ -8,8 +8,8 @@ from typing import Any, Generic, TypeVar, cast, overload
 
 from msgspec import UNSET
 
-from holdfast.client.map import RemoteMap
 from holdfast.client.run import RemoteRun as AsyncRemoteRun
+from holdfast.client.sync.map import RemoteMap
 from holdfast.model.budget import Budget, BudgetLimits
 from holdfast.model.durations import Duration
 from holdfast.model.map import MapProgress
