@@ -38,6 +38,7 @@ _PACKAGES = (
     "documents",
     "webhooks",
     "fleet",
+    "documents",
     "engine/client",
     "engine/worker",
     "engine/execution",

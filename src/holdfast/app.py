@@ -37,6 +37,7 @@ from holdfast.engine.runs.argument_checks import (
     validated_on_busy,
     validated_reason,
     validated_user,
+    validated_user_key,
 )
 from holdfast.engine.worker.hook_calls import HookCalls
 from holdfast.engine.worker.options import WorkerKeywords, WorkerOptions, worker_options
@@ -129,32 +130,26 @@ class Holdfast(StoreServices):
             InvalidUrl: the address cannot be understood.
             StoreUnusable: the store cannot be used.
         """
-        if user_key is not None and (not isinstance(user_key, bytes) or len(user_key) < 16):
-            raise InvalidRequest("user_key must be bytes, at least 16 of them", field="user_key")
         self._tenant = validated_tenant(tenant)
         check_resources(models, quotas, tasks)
         review_options = validated_review_options(reviews)
         recorder = ArgumentRecorder(record, redact)
+        key, payload_limits = validated_user_key(user_key), validated_limits(limits)
         clock = clock or SystemClock()
+        ids = ids or SystemIds(clock)
         self._store = store or open_store(url, clock=clock)
         self._kernel = Kernel(
-            self._store,
-            clock,
-            ids or SystemIds(clock),
-            user_key,
-            limits=validated_limits(limits),
-            telemetry=telemetry,
+            self._store, clock, ids, key, limits=payload_limits, telemetry=telemetry
         )
         self._resources = Resources(self._kernel, models, quotas, tasks, recorder=recorder)
         self._hooks = HookCalls(self._kernel, hooks)
         self._workers = ProcessWorkers(self._hooks)
         self._launcher = RunLauncher(self._kernel, self._workers)
         self._outcomes = RunOutcomes(self._kernel, self._workers)
-        self._services = HandleServices(
-            self._kernel, self._workers, self._resources, self._outcomes
-        )
+        services = HandleServices(self._kernel, self._workers, self._resources, self._outcomes)
+        self._services = services
         super().__init__(
-            self._services,
+            services,
             tenant=self._tenant,
             public_url=public_url,
             reviews=review_options,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypedDict, TypeVar, cast
 
 import msgspec
 
@@ -26,12 +26,14 @@ __all__ = [
     "ERROR_BYTES_MAX",
     "STEP_ERROR_BYTES_MAX",
     "URI_BYTES_MAX",
+    "FileFields",
     "cut_text",
     "validated_analysis",
     "validated_attempt",
     "validated_change",
     "validated_count",
     "validated_execution_arn",
+    "validated_file",
     "validated_index",
     "validated_place",
     "validated_preprocess",
@@ -54,6 +56,17 @@ URI_BYTES_MAX = 2_048
 _COUNT_MAX = 10**12
 _RETENTION_DAYS_MAX = 36_500
 _ARN_BYTES_MAX = 256
+_FILE_NAME_BYTES_MAX = 512
+_FILE_TYPE_BYTES_MAX = 128
+
+
+class FileFields(TypedDict):
+    """The fields of a document that describe its file."""
+
+    file_uri: str
+    file_name: str
+    file_type: str
+    file_bytes: int | None
 
 
 def validated_text(text: object, field: str, *, bytes_max: int, empty: bool = False) -> str:
@@ -285,6 +298,20 @@ def validated_uri(uri: object, field: str) -> str | None:
         InvalidRequest: it is empty or too long.
     """
     return None if uri is None else validated_text(uri, field, bytes_max=URI_BYTES_MAX)
+
+
+def validated_file(*, uri: object, name: object, type: object, size: object) -> FileFields:
+    """Return the fields of a document that describe its file.
+
+    Raises:
+        InvalidRequest: a value is wrong; ``field`` says which.
+    """
+    return FileFields(
+        file_uri=validated_text(uri, "file_uri", bytes_max=URI_BYTES_MAX),
+        file_name=validated_text(name, "file_name", bytes_max=_FILE_NAME_BYTES_MAX),
+        file_type=validated_text(type, "file_type", bytes_max=_FILE_TYPE_BYTES_MAX),
+        file_bytes=None if size is None else validated_count(size, "file_bytes"),
+    )
 
 
 def validated_change(

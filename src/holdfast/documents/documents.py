@@ -8,17 +8,15 @@ from typing import Any
 
 from holdfast.documents.argument_checks import (
     ERROR_BYTES_MAX,
-    URI_BYTES_MAX,
     cut_text,
     validated_analysis,
     validated_change,
-    validated_count,
+    validated_file,
     validated_index,
     validated_place,
     validated_segment_status,
     validated_status_filter,
     validated_steps,
-    validated_text,
     validated_uri,
     validated_workflow_status,
 )
@@ -59,8 +57,6 @@ from holdfast.records.document_segment import StoredSegment
 
 __all__ = ["Documents"]
 
-_NAME_BYTES_MAX = 512
-_TYPE_BYTES_MAX = 128
 _CONNECTION_TTL = hours(2)
 
 
@@ -127,17 +123,14 @@ class Documents:
         if place is None:
             place = self.place(id, tenant=tenant)
         placed = validated_place(place, tenant, id=id)
-        size = None if file_bytes is None else validated_count(file_bytes, "file_bytes")
+        file = validated_file(uri=file_uri, name=file_name, type=file_type, size=file_bytes)
         return await self._documents.add(
             StoredDocument(
                 tenant=tenant,
                 id=placed.id,
                 project=validated_name(project, "project"),
                 kind="WEB" if web else "DOC",
-                file_uri=validated_text(file_uri, "file_uri", bytes_max=URI_BYTES_MAX),
-                file_name=validated_text(file_name, "file_name", bytes_max=_NAME_BYTES_MAX),
-                file_type=validated_text(file_type, "file_type", bytes_max=_TYPE_BYTES_MAX),
-                file_bytes=size,
+                **file,
                 created_ms=self._store.now_ms,
                 generation=placed.generation,
             )

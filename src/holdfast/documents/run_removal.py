@@ -6,14 +6,19 @@ from holdfast.engine.kernel.kernel import Kernel
 from holdfast.engine.runs.cancelling import cancel_run
 from holdfast.engine.runs.children import load_child_rows
 from holdfast.engine.runs.local_workers import LocalWorkers
+from holdfast.engine.runs.map_chunks import chunk_id
+from holdfast.engine.runs.map_removal import (
+    free_settled_run,
+    list_chunk_rows,
+    list_item_retries,
+)
+from holdfast.engine.runs.map_stopping import cancel_chunk
 from holdfast.engine.runs.removal import free_run
-from holdfast.engine.runs.rows import is_freed, read_row
-from holdfast.engine.runs.waking import update_head
+from holdfast.engine.runs.rows import read_row
 from holdfast.errors import InvalidName, RunEnded, RunNotFound
 from holdfast.model.names import validated_name
-from holdfast.records.head import ENDED, Head
+from holdfast.records.head import Head
 from holdfast.records.keys import RunKey
-from holdfast.records.owner_writes import free_write
 
 __all__ = ["remove_run"]
 
@@ -39,11 +44,11 @@ async def remove_run(kernel: Kernel, workers: LocalWorkers, tenant: str, id: str
     except RunEnded:
         pass
     deadline = kernel.clock.monotonic() + _WAIT_SECONDS
-    while not await _free_family(kernel, run) and kernel.clock.monotonic() < deadline:
+    while not await _free_family(kernel, workers, run) and kernel.clock.monotonic() < deadline:
         await kernel.clock.sleep(_POLL_SECONDS)
 
 
-async def _free_family(kernel: Kernel, run: RunKey) -> bool:
+async def _free_family(kernel: Kernel, workers: LocalWorkers, run: RunKey) -> bool:
     """Delete the data of an ended run and its descendants; return False if one has not ended."""
     try:
         head = await read_row(kernel, run)
@@ -52,21 +57,31 @@ async def _free_family(kernel: Kernel, run: RunKey) -> bool:
     freed = True
     for id, _, row in await load_child_rows(kernel, head):
         if row is not None:
-            freed = await _free_family(kernel, RunKey(run.tenant, id)) and freed
-    # The children first: a call after a crash finds them through their parent.
-    return freed and await _free(kernel, head)
-
-
-def _is_due(head: Head, now_ms: int) -> bool:
-    """Return whether a worker still has to settle what an ended run owes to other runs."""
-    return head.index_key is not None and head.index_key.due_parts()[0] <= now_ms
-
-
-async def _free(kernel: Kernel, head: Head) -> bool:
-    if is_freed(head):
-        return True
-    if head.status not in ENDED or head.owner is not None or _is_due(head, kernel.clock.now_ms()):
+            child = RunKey(run.tenant, id)
+            freed = await _free_family(kernel, workers, child) and freed
+    async for chunk in list_chunk_rows(kernel, head):
+        freed = await _free_family(kernel, workers, chunk.key) and freed
+    freed = await _free_item_retries(kernel, workers, head) and freed
+    # The descendants first: a call after a crash finds them through their parent.
+    # The message of an error may quote the document.
+    if not freed or not await free_settled_run(kernel, head, removes=("failure",)):
         return False
+    if not head.maps:
+        return True
+    # Until now an item could be retried, and the end of its run could store a result.
+    freed = await _free_item_retries(kernel, workers, head)
     await free_run(kernel, head)
-    write = free_write(head, now_ms=kernel.clock.now_ms(), token=kernel.ids.new())
-    return await update_head(kernel, head, write) is None
+    return freed
+
+
+async def _free_item_retries(kernel: Kernel, workers: LocalWorkers, head: Head) -> bool:
+    """Cancel the retries of single items of a run's maps, and delete their data, as above.
+
+    They go on after the end of the run, so its end does not cancel them.
+    """
+    freed = True
+    async for place, chunk in list_item_retries(kernel, head):
+        await cancel_chunk(kernel, workers, place, head, chunk)
+        key = RunKey(head.key.tenant, chunk_id(place.run, place.generation, chunk))
+        freed = await _free_family(kernel, workers, key) and freed
+    return freed

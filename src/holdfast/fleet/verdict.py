@@ -11,7 +11,7 @@ from holdfast.engine.runs.removal import freed_at_ms
 from holdfast.fleet.coverage import Coverage
 from holdfast.model.durations import duration_text
 from holdfast.model.fleet import StalledRun, StallReason
-from holdfast.model.wait import with_group_about
+from holdfast.model.wait_texts import with_group_about
 from holdfast.records.head import ENDED, Head
 from holdfast.records.shown_status import due_ms_of, shown_status
 from holdfast.records.times import utc_datetime

@@ -55,8 +55,6 @@ __all__ = [
     "shown_key",
     "signal_kind",
     "wait_kind",
-    "with_group_about",
-    "with_limited_about",
 ]
 
 # A row holds eight waits in at most 8 KB; the key of a call may have 256 characters.
@@ -462,38 +460,6 @@ class Wait(JsonForm, frozen=True, kw_only=True):
     def description(self) -> str:
         """What has to happen before it ends, for people."""
         return self.kind.description(self.text)
-
-
-def with_group_about(waits: Sequence[Wait]) -> tuple[Wait, ...]:
-    """Return waits in which each one of a group says what its group is about.
-
-    Only the first one of a group stores it.
-    """
-    said = {
-        (wait.branch, answer_key(wait.key)): wait.packed_about
-        for wait in waits
-        if wait.packed_about is not msgspec.UNSET
-    }
-    if not said:
-        return tuple(waits)
-    return tuple(
-        msgspec.structs.replace(
-            wait, packed_about=said.get((wait.branch, answer_key(wait.key)), msgspec.UNSET)
-        )
-        for wait in waits
-    )
-
-
-def with_limited_about(waits: Sequence[Wait], bytes_max: int) -> tuple[Wait, ...]:
-    """Return waits of which only the first ones say what they are about, in so many bytes."""
-    kept: list[Wait] = []
-    for wait in waits:
-        if wait.packed_about is not msgspec.UNSET:
-            bytes_max -= len(wait.packed_about)
-            if bytes_max < 0:
-                wait = msgspec.structs.replace(wait, packed_about=msgspec.UNSET)
-        kept.append(wait)
-    return tuple(kept)
 
 
 def is_sleep_key(key: str) -> bool:

@@ -79,6 +79,7 @@ __all__ = [
     "journal_key",
     "journal_position",
     "journal_range",
+    "map_contents_range",
     "map_key",
     "map_lane_key",
     "map_lanes_range",
@@ -250,6 +251,11 @@ def map_parts_range(generation: str, map: str, *, after: str, until: str) -> Bet
     """Return the range of values or results of a map with names between two names."""
     stem = f"FANOUT#{generation}#{map}#"
     return Between(stem + after, stem + until)
+
+
+def map_contents_range(generation: str) -> Prefix:
+    """Return the range of the values and results of all maps of a run."""
+    return Prefix(f"FANOUT#{generation}#")
 
 
 def related_items_range() -> Between:

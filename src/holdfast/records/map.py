@@ -23,6 +23,7 @@ __all__ = [
     "MapRetry",
     "create_lane_write",
     "create_map_write",
+    "free_map_write",
     "lane_of_item",
     "lane_write",
     "map_of_item",
@@ -60,6 +61,21 @@ def new_round_write(head: Head, spec: MapSpec, *, token: str) -> Update:
         key=map_key(head.key, head.generation, spec.map),
         set={"round": spec.round, **_packed(spec)},
         condition=Equals("round", spec.round - 1),
+        token=token,
+    )
+
+
+def free_map_write(run: RunKey, generation: str, spec: MapSpec, *, token: str) -> Update | None:
+    """Return the write that frees what the items of a map were given; None if that is nothing.
+
+    The rest of the item stays until its ttl: it keeps late writers from beginning the map again.
+    """
+    if not spec.given:
+        return None
+    return Update(
+        key=map_key(run, generation, spec.map),
+        set=_packed(msgspec.structs.replace(spec, given=b"")),
+        condition=Equals("round", spec.round),
         token=token,
     )
 

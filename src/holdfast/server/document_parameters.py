@@ -15,12 +15,12 @@ from holdfast.server.parameters import NameText
 __all__ = [
     "AfterSegment",
     "DocumentId",
+    "DocumentRetryBody",
     "FileName",
     "NewProject",
     "ProcessBody",
     "ProjectChange",
     "ProjectId",
-    "RetryBody",
     "SegmentIndex",
     "SourceBody",
     "StatusQuery",
@@ -92,7 +92,7 @@ class ProcessBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """How to process a document again: as its project says now."""
 
 
-class RetryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class DocumentRetryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What to retry: the failed workflow, or one segment of it."""
 
     segment: Annotated[int, Meta(ge=1, le=9_999_999)] | None = None

@@ -15,7 +15,8 @@ from holdfast.model.event import Failure, WaitsRecorded
 from holdfast.model.failure import failure_of
 from holdfast.model.program import Program
 from holdfast.model.signals import all_pending
-from holdfast.model.wait import Wait, pause_reason, with_limited_about
+from holdfast.model.wait import Wait, pause_reason
+from holdfast.model.wait_texts import with_limited_about
 from holdfast.records import owner_writes
 from holdfast.records.head import (
     ENDED,

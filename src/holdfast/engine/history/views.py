@@ -13,7 +13,8 @@ from holdfast.model.arguments import Arguments, Recorded, omission_text
 from holdfast.model.event import Event, RecordedCall, SignalTaken
 from holdfast.model.run import HistoryEntry, Run, RunEntry, SessionQueueEntry, Status
 from holdfast.model.spending import NANODOLLARS_PER_DOLLAR, Spending
-from holdfast.model.wait import ReviewWait, Wait, shown_key, signal_kind, with_group_about
+from holdfast.model.wait import ReviewWait, Wait, shown_key, signal_kind
+from holdfast.model.wait_texts import with_group_about
 from holdfast.records.head import ENDED, Head, head_of
 from holdfast.records.index_keys import listed_ms
 from holdfast.records.keys import RunKey

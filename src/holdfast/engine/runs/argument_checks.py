@@ -42,6 +42,7 @@ __all__ = [
     "validated_signal_name",
     "validated_statuses",
     "validated_user",
+    "validated_user_key",
 ]
 
 P = ParamSpec("P")
@@ -69,6 +70,17 @@ def validated_limit(limit: object) -> int:
             f"limit must be an integer from 1 to {LIMIT_MAX}, got {limit!r:.80}", field="limit"
         )
     return limit
+
+
+def validated_user_key(key: bytes | None) -> bytes | None:
+    """Return the key under which users are hashed; None if the store keeps one.
+
+    Raises:
+        InvalidRequest: it is not bytes, or too short.
+    """
+    if key is not None and (not isinstance(key, bytes) or len(key) < 16):
+        raise InvalidRequest("user_key must be bytes, at least 16 of them", field="user_key")
+    return key
 
 
 def validated_limits(limits: PayloadLimits | None) -> PayloadLimits | None:

@@ -21,6 +21,7 @@ the next one does it again. The process that ends the parent stops the lanes in 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -39,13 +40,14 @@ from holdfast.engine.runs.map_chunks import (
 )
 from holdfast.engine.runs.map_results import (
     MapPlace,
+    delete_results,
     read_chunk,
     retry_version,
     round_version,
     write_results,
 )
 from holdfast.engine.runs.map_stopping import stop_map
-from holdfast.engine.runs.rows import read_row
+from holdfast.engine.runs.rows import is_generation_freed, read_row
 from holdfast.engine.runs.signalling import send_signal
 from holdfast.errors import (
     ConditionFailed,
@@ -111,8 +113,13 @@ async def settle_chunk(
     while lane is not None and lane.round == head.chunk.round and lane.at == head.chunk.number:
         execution = await _known_execution(kernel, head, execution)
         entries, complete = await _final_entries(kernel, place, head, execution, lane)
-        await write_results(
-            kernel, place, head.chunk.number, round_version(head.chunk.round), entries.values()
+        await _store_results(
+            kernel,
+            place,
+            head.chunk.number,
+            round_version(head.chunk.round),
+            entries.values(),
+            lane,
         )
         succeeded = sum(entry.ok for entry in entries.values())
         ended = lane_after(
@@ -171,6 +178,28 @@ def _lost_failure(head: Head, execution: Execution | None) -> Failure:
     failure = head.failure if execution is None else execution.failure
     reason = f": {failure.type}: {failure.message}" if failure is not None else ""
     return Failure(_LOST, f"its chunk, run {head.key.id!r}, is {status}{reason}")
+
+
+async def _store_results(
+    kernel: Kernel,
+    place: MapPlace,
+    number: int,
+    version: str,
+    entries: Iterable[MappedItem],
+    lane: MapLane | None = None,
+) -> None:
+    """Store the results of a chunk, unless the data of the run that began the map is deleted.
+
+    The lanes of a map are stopped before the data of its run is deleted.
+    """
+    await write_results(kernel, place, number, version, entries)
+    # Checked after that: otherwise the data could be deleted between the check and the write.
+    if (lane is None or lane.stopped) and await _is_run_freed(kernel, place):
+        await delete_results(kernel, place, number, version)
+
+
+async def _is_run_freed(kernel: Kernel, place: MapPlace) -> bool:
+    return await is_generation_freed(kernel, place.run, place.generation)
 
 
 async def _write_lane(kernel: Kernel, place: MapPlace, ended: MapLane) -> MapLane | None:
@@ -299,7 +328,7 @@ async def _settle_retry(
     if not entries:
         entries = [MappedItem(chunk.first, None, _lost_failure(head, execution))]
     version = retry_version(chunk.first, chunk.attempt)
-    await write_results(kernel, place, chunk.number, version, entries)
+    await _store_results(kernel, place, chunk.number, version, entries)
     ended = MapRetry(
         index=chunk.first,
         attempt=chunk.attempt,

@@ -18,11 +18,12 @@ from holdfast.model.map import MappedItem, MapSpec
 from holdfast.records.blob_keys import blob_prefix
 from holdfast.records.codec import compress, encode, unpack_value
 from holdfast.records.keys import RunKey, map_part_key, map_parts_range
-from holdfast.storage import BlobRef, Put
+from holdfast.storage import BlobRef, Delete, Key, Put
 
 __all__ = [
     "MapPlace",
     "StoredPart",
+    "delete_results",
     "list_chunks",
     "load_chunk",
     "load_values",
@@ -78,6 +79,17 @@ async def write_results(
     """Store the results of one chunk; repeated with the same results, it changes nothing."""
     rows = [_row(entry) for entry in sorted(entries, key=lambda entry: entry.index)]
     await _write(kernel, place, f"{_RESULTS}#{number:08d}#{version}", rows)
+
+
+async def delete_results(kernel: Kernel, place: MapPlace, number: int, version: str) -> None:
+    """Delete one version of the results of a chunk, whose run is freed; idempotent."""
+    if kernel.blobs is not None:
+        await kernel.blobs.delete_all(f"{place.prefix(_RESULTS)}{number:08d}/{version}/")
+        return
+    name = f"{_RESULTS}#{number:08d}#{version}#"
+    where = map_parts_range(place.generation, place.spec.map, after=name, until=f"{name}~")
+    async for item in kernel.maps.query_all(place.run.pk, where):
+        await kernel.maps.write(Delete(Key(item["PK"], item["SK"])))
 
 
 async def write_values(kernel: Kernel, place: MapPlace, number: int, values: Sequence[Any]) -> None:

@@ -12,6 +12,7 @@ from holdfast.engine.runs.map_chunks import chunk_id, origin_of, start_chunk
 from holdfast.engine.runs.map_reading import find_place
 from holdfast.engine.runs.map_results import MapPlace, read_chunk
 from holdfast.engine.runs.removal import check_journal_kept
+from holdfast.engine.runs.rows import read_row
 from holdfast.errors import ConditionFailed, InvalidRequest, NotRetryable
 from holdfast.model.map import NO_LANE, MapChunk
 from holdfast.records.head import OPEN, Head, RunRef
@@ -49,6 +50,8 @@ async def retry_item(
         found = "has no end yet" if entry is None else "has a result"
         raise NotRetryable(f"item {index} of map {map!r} {found}; only a failed one can be retried")
     attempt = await _begun_attempt(kernel, place, number, index)
+    # A process that deletes the data of the run finds the attempt, unless it deleted it before.
+    check_journal_kept(await read_row(kernel, run))
     origin = origin_of(_with_time(kernel, head), _payer(head))
     await start_chunk(kernel, workers, place, origin, attempt, indices=[index])
     return chunk_id(place.run, place.generation, attempt)

@@ -14,7 +14,7 @@ from holdfast.records.head import (
 )
 from holdfast.records.keys import RunKey
 
-__all__ = ["check_not_freed", "is_freed", "read_row"]
+__all__ = ["check_not_freed", "is_freed", "is_generation_freed", "read_row"]
 
 
 async def read_row(kernel: Kernel, run: RunKey) -> Head:
@@ -32,6 +32,15 @@ async def read_row(kernel: Kernel, run: RunKey) -> Head:
 def is_freed(head: Head) -> bool:
     """Return whether the run's data is deleted, or being deleted."""
     return head.freed or head.status == "expired"
+
+
+async def is_generation_freed(kernel: Kernel, run: RunKey, generation: str) -> bool:
+    """Return whether the data of one generation of a run is deleted, or being deleted."""
+    try:
+        head = await read_row(kernel, run)
+    except RunNotFound:
+        return True
+    return head.generation != generation or is_freed(head)
 
 
 async def check_not_freed(kernel: Kernel, run: RunKey) -> None:

@@ -18,8 +18,8 @@ from holdfast.server.caller import Requester, RequesterOf
 from holdfast.server.document_parameters import (
     AfterSegment,
     DocumentId,
+    DocumentRetryBody,
     ProjectId,
-    RetryBody,
     SegmentIndex,
     StatusQuery,
     StepList,
@@ -101,7 +101,7 @@ async def list_document_steps(requester: RequesterOf, id: WorkflowId) -> StepLis
 
 @route("POST", f"{_ONE}/retry", role="operator", tag="documents", conflicts=True)
 async def retry_document_workflow(
-    requester: RequesterOf, id: WorkflowId, data: RetryBody | None = None
+    requester: RequesterOf, id: WorkflowId, data: DocumentRetryBody | None = None
 ) -> DocumentWorkflow:
     """Retry a failed workflow, which goes on at the failed step; or one segment of it."""
     segment = None if data is None else data.segment

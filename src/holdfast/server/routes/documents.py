@@ -214,7 +214,7 @@ async def _receive(
         if upload.status == "open":
             raise FileTooLarge(f"the body ended after {upload.offset:,} of {body.size:,} bytes")
     except HoldfastError:
-        # Nobody can send the rest.
+        # The body is lost, so the rest cannot follow.
         with suppress(HoldfastError):
             await uploads.terminate(made.id, tenant=tenant)
         raise
