@@ -147,7 +147,6 @@ class Holdfast(StoreServices):
         self._launcher = RunLauncher(self._kernel, self._workers)
         self._outcomes = RunOutcomes(self._kernel, self._workers)
         services = HandleServices(self._kernel, self._workers, self._resources, self._outcomes)
-        self._services = services
         super().__init__(
             services,
             tenant=self._tenant,

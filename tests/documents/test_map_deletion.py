@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import msgspec
 import pytest
 
 from holdfast import Graph, Holdfast, workflow
 from holdfast.documents import run_removal
 from holdfast.errors import DocumentNotFound, RunNotFound
-from holdfast.records.codec import unpack_value
 from tests.documents.support import Killed, Town, begun
 from tests.documents.test_deletion import patiently
-from tests.engine.support import Gate, House
+from tests.engine.contents import blobs_in, stored
+from tests.engine.support import Gate, House, incompressible
 
 SECRET = "Kaltwassersatz"
-LARGE = 90_000
 COUNT, CHUNK = 7, 2
 UNLUCKY = 3
 
@@ -32,13 +29,13 @@ def reading() -> tuple[Graph, Any]:
     async def spelled(page: str) -> str:
         return f"{page} in letters"
 
-    graph = Graph("documents", dict)
+    graph, scan = Graph("documents", dict), incompressible(1, 100_000).hex()
 
     @graph.item
     async def page(name: str, ctx: Any) -> str:
         if ctx.index == UNLUCKY:
             raise ValueError(f"{SECRET}: page {ctx.index} cannot be read")
-        return f"{name} {ctx.given['title']} " + "x" * (LARGE if ctx.index == 1 else 1)
+        return f"{name} {ctx.given['title']} " + (scan if ctx.index == 1 else "")
 
     @graph.node
     async def read(state: Any, ctx: Any) -> Any:
@@ -60,41 +57,6 @@ async def read_document(hf: Holdfast, worker: Any, house: Any, graph: Graph) -> 
         assert await run.map("0.1").retry(UNLUCKY)
         await house.patiently_quiet(worker)
         assert len([entry async for entry in run.map("0.1").items()]) == COUNT
-
-
-def stored(file: Path, blobs: Iterator[bytes]) -> str:
-    """Return all that is stored in all tables of a file, and in the blobs, in plain text."""
-    found = list(map(plain, blobs))
-    connection = sqlite3.connect(file)
-    try:
-        named = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        for (name,) in named.fetchall():
-            found += [plain(row) for row in connection.execute(f"SELECT * FROM {name}")]
-    finally:
-        connection.close()
-    return "\n".join(found)
-
-
-def plain(value: Any) -> str:
-    """Return a stored value with the packed bytes in it unpacked."""
-    if isinstance(value, bytes):
-        for read in (unpack_value, msgspec.msgpack.decode):
-            with suppress(Exception):
-                return plain(read(value))
-        return value.decode(errors="replace")
-    if isinstance(value, dict):
-        return plain(list(cast(dict[Any, Any], value).items()))
-    if isinstance(value, list | tuple):
-        return " ".join(map(plain, cast(Iterable[Any], value)))
-    if isinstance(value, str) and value.startswith("{"):
-        return plain(msgspec.json.decode(value))
-    return str(value)
-
-
-def blobs_in(folder: Path) -> Iterator[bytes]:
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and "documents.db" not in path.name:
-            yield path.read_bytes()
 
 
 async def test_nothing_of_what_the_items_of_a_map_read_is_left(
