@@ -400,6 +400,8 @@ async def test_an_address_that_is_none(world: World, address: str) -> None:
 
 
 async def test_an_object_of_another_bucket_is_refused(world: World) -> None:
+    with pytest.raises(InvalidRequest, match="a bucket of 3 to 63 characters"):
+        await world.one.add_source("p", uri="s3://x/key")
     for uri in ("s3://other/key", "blob:documents/default/x", "/etc/passwd"):
         with pytest.raises(InvalidRequest):
             await world.one.add_source("p", uri=uri)

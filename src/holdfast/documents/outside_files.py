@@ -89,7 +89,11 @@ class OutsideFiles:
     def _parsed(self, uri: str) -> dict[str, str]:
         found = _URI.fullmatch(uri)
         if found is None:
-            raise InvalidRequest(f"uri must be s3://bucket/key, got {uri!r:.200}", field="uri")
+            raise InvalidRequest(
+                "uri must be s3://bucket/key, with a bucket of 3 to 63 characters (a-z, 0-9, '.' "
+                f"and '-'), got {uri!r:.200}",
+                field="uri",
+            )
         if found[1] not in self._buckets:
             known = ", ".join(sorted(self._buckets)) or "none"
             raise InvalidRequest(

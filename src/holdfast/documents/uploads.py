@@ -222,7 +222,8 @@ class DocumentUploads:
             ProjectNotFound, UnknownGraph, FileTooLarge, FileRejected: as `create` raises them.
         """
         if (address is None) is (uri is None):
-            raise InvalidRequest("pass either address or uri", field="address")
+            given = "neither" if address is None else "both"
+            raise InvalidRequest(f"pass either address or uri, got {given}", field="address")
         if address is not None:
             source = validated_web_address(address)
             made = await self._record(
