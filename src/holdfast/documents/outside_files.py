@@ -97,7 +97,8 @@ class OutsideFiles:
         if found[1] not in self._buckets:
             known = ", ".join(sorted(self._buckets)) or "none"
             raise InvalidRequest(
-                f"files of the bucket {found[1]!r} may not be read; permitted buckets: {known}",
+                f"files of the bucket {found[1]!r} may not be read; permitted buckets: {known}. "
+                "A server permits those of ServerOptions(document_buckets=…)",
                 field="uri",
             )
         where = {"Bucket": found[1], "Key": unquote(found[2])}
@@ -109,7 +110,7 @@ class OutsideFiles:
                 import botocore.exceptions as aws
             except ImportError:
                 raise InvalidRequest(
-                    "files in S3 need boto3: install holdfast[dynamodb]", field="uri"
+                    "files in S3 need boto3: pip install 'holdfast[aws]'", field="uri"
                 ) from None
             try:
                 return getattr(self._s3(), operation)(**where)
