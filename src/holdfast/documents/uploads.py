@@ -419,7 +419,10 @@ class DocumentUploads:
                 raise
             found = stored_upload_of(refused.item)
         if _asked(found) != _asked(made):
-            raise AlreadyExists(f"the upload {made.id!r} exists with another file or project")
+            raise AlreadyExists(
+                "the id was used before, for another file, name or project: it belongs to the "
+                f"upload {made.id!r}"
+            )
         return self._checked(found, rejected=True)
 
     async def _take_over(self, upload: StoredUpload) -> StoredUpload:
