@@ -150,7 +150,11 @@ def status(document: str | None, workflow: str | None, tenant: str) -> None:
 
 @main.command()
 @click.argument("document")
-@click.option("--segment", type=click.IntRange(1), help="Only analyse this segment again.")
+@click.option(
+    "--segment",
+    type=click.IntRange(1),
+    help="Only analyse this segment again, if its analysis failed.",
+)
 @_WORKFLOW
 @_TENANT
 def retry(document: str, segment: int | None, workflow: str | None, tenant: str) -> None:
