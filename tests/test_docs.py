@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import get_args
 
@@ -47,6 +48,15 @@ NAMES = [
 
 def page_id(page: Path) -> str:
     return str(page.relative_to(ROOT))
+
+
+def test_every_extra_that_is_named_exists() -> None:
+    known = set(
+        tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    )
+    for path in [*PAGES, *ROOT.glob("src/**/*.py")]:
+        for extras in re.findall(r"holdfast\[([\w,-]+)\]", path.read_text()):
+            assert set(extras.split(",")) <= known, f"{page_id(path)} names holdfast[{extras}]"
 
 
 @pytest.mark.parametrize("module", PUBLIC)

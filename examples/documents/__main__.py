@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -56,7 +56,10 @@ def main() -> None: ...
 @click.option("--project", default=DEFAULT_PROJECT, show_default=True, help="Its project.")
 @_TENANT
 def add(sources: tuple[str, ...], project: str, tenant: str) -> None:
-    """Add documents. A worker handles them: `python -m documents work`."""
+    """Add documents. A worker handles them: `python -m documents work`.
+
+    What cannot be added does not keep the rest from being added; then the exit code is 1.
+    """
     app = _open()
 
     async def work() -> None:
@@ -64,14 +67,21 @@ def add(sources: tuple[str, ...], project: str, tenant: str) -> None:
             start_pipelines(hf, [app.graph])
             arrivals = Arrivals(hf, project)
             await arrivals.prepare()
-            for source in sources:
-                if "://" in source:
-                    added = await arrivals.add_address(source)
-                    click.echo(f"{added.document}  {source}")
+            found = [each for source in sources for each in _expanded(source)]
+            failed = 0
+            for each in found:
+                try:
+                    if isinstance(each, Path):
+                        added = await arrivals.add_file(each)
+                    else:
+                        added = await arrivals.add_address(each)
+                except (HoldfastError, OSError) as error:
+                    failed += 1
+                    click.echo(f"{each}: {error}", err=True)
                     continue
-                for path in _files_of(Path(source)):
-                    added = await arrivals.add_file(path)
-                    click.echo(f"{added.document}  {path}")
+                click.echo(f"{added.document}  {each}")
+            if failed:
+                raise click.ClickException(f"{failed} of {len(found)} could not be added")
 
     _run(work())
 
@@ -140,7 +150,11 @@ def status(document: str | None, workflow: str | None, tenant: str) -> None:
 
 @main.command()
 @click.argument("document")
-@click.option("--segment", type=click.IntRange(1), help="Only analyse this segment again.")
+@click.option(
+    "--segment",
+    type=click.IntRange(1),
+    help="Only analyse this segment again, if its analysis failed.",
+)
 @_WORKFLOW
 @_TENANT
 def retry(document: str, segment: int | None, workflow: str | None, tenant: str) -> None:
@@ -205,7 +219,11 @@ def graph(document: str, entity: str | None, workflow: str | None, tenant: str) 
     _run(work())
 
 
-def _files_of(path: Path) -> list[Path]:
+def _expanded(source: str) -> Sequence[str | Path]:
+    """Return the files of a folder; an address or a file as it is."""
+    if "://" in source:
+        return [source]
+    path = Path(source)
     if not path.exists():
         raise click.ClickException(f"there is no file {str(path)!r:.200}")
     if path.is_file():

@@ -432,6 +432,9 @@ def test_a_failed_workflow_and_a_failed_segment_are_retried(
         hf.run(f"doc-{workflow}").until("finished", timeout=60)
     again = holdfast("documents", "retry", workflow, "--segment", "2", "--json")
     assert json.loads(again.stdout) == {"workflow": workflow, "segment": 2, "retried": True}
+    whole = holdfast("documents", "retry", workflow, "--segment", "3")
+    assert (whole.exit_code, "item" in whole.stderr) == (1, False), whole.output
+    assert "segment 3 cannot be analyzed again" in whole.stderr, whole.output
     beyond = holdfast("documents", "retry", workflow, "--segment", "4")
     assert (beyond.exit_code, "from 1 to 3" in beyond.stderr) == (1, True), beyond.output
 

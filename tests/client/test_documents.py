@@ -147,6 +147,9 @@ async def test_what_the_server_does_not_accept(
         await client.documents.add(tmp_path / "none", project="p")
     with pytest.raises(InvalidRequest, match="id must be"):
         await client.documents.add(program, project="p", id="a b")
+    for name in ("", " "):
+        with pytest.raises(InvalidRequest, match="name must not be empty"):
+            await client.documents.add(program, project="p", name=name)
     assert (await hf.documents.list("p")).documents == []
 
 

@@ -137,3 +137,21 @@ async def test_the_command_line_shows_maps_and_retries_items(hf: Holdfast, tmp_p
     async with hf.worker([book]):
         await hf.run(run).until("finished", timeout=30)
     assert "6 of 6" in await told("b", "0.1")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--after", "3"], "--after is for lists"),
+        (["--retry", "3", "--items"], "pass one of them"),
+        (["--retry", "3", "--failed"], "pass one of them"),
+        (["--retry", "3", "--after", "3"], "--after is for lists"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(
+    tmp_path: Path, options: list[str], message: str
+) -> None:
+    command = ["run", "map", "b", "0.1", "--url", f"sqlite:///{tmp_path}/runs.db", *options]
+    (tmp_path / "runs.db").touch()
+    result = CliRunner().invoke(main, command)
+    assert (result.exit_code, message in result.output) == (2, True), result.output

@@ -266,7 +266,7 @@ async def test_what_is_refused_before_anything_is_stored(world: World) -> None:
 async def test_the_id_is_the_idempotency_key(world: World) -> None:
     made = await world.one.create("p", name="a.pdf", length=100, id="mail-7")
     assert await world.two.create("p", name="a.pdf", length=100, id="mail-7") == made
-    with pytest.raises(AlreadyExists):
+    with pytest.raises(AlreadyExists, match="the id was used before"):
         await world.two.create("p", name="a.pdf", length=99, id="mail-7")
     await world.one.append("mail-7", PDF[:100], offset=0)
     again = await world.two.create("p", name="a.pdf", length=100, id="mail-7")
@@ -400,6 +400,10 @@ async def test_an_address_that_is_none(world: World, address: str) -> None:
 
 
 async def test_an_object_of_another_bucket_is_refused(world: World) -> None:
+    with pytest.raises(InvalidRequest, match="a bucket of 3 to 63 characters"):
+        await world.one.add_source("p", uri="s3://x/key")
+    with pytest.raises(InvalidRequest, match=r"ServerOptions\(document_buckets=…\)"):
+        await world.one.add_source("p", uri="s3://other/key")
     for uri in ("s3://other/key", "blob:documents/default/x", "/etc/passwd"):
         with pytest.raises(InvalidRequest):
             await world.one.add_source("p", uri=uri)

@@ -20,7 +20,7 @@ from holdfast import (
     workflow,
 )
 from holdfast.engine.runs.map_chunks import chunk_id
-from holdfast.errors import RunFailed
+from holdfast.errors import InvalidRequest, RunFailed
 from holdfast.model.map import MapChunk
 from holdfast.testing import FakeContext
 from tests.engine.asking import Cents
@@ -141,6 +141,25 @@ async def test_a_result_that_cannot_be_stored_is_the_failure_of_its_item(
     result = await result_of(house, hf, one_map(item, 3, tolerate=2))
     assert result["results"] == ["fine"]
     assert set(result["failures"]) == {"0", "1"}
+
+
+async def test_what_is_no_cursor_is_refused_in_words_of_the_library(
+    house: House, hf: Holdfast
+) -> None:
+    graph = Graph("mapping", dict)
+
+    @graph.node
+    async def begin(state: Any, ctx: Any) -> Any:
+        refused: list[str] = []
+        for cursor in ("0.1", None, 7):
+            with pytest.raises(InvalidRequest) as raised:
+                await ctx.mapped(cursor).fold(measured, 0)
+            refused.append(str(raised.value))
+        return {"refused": refused}
+
+    refused = (await result_of(house, hf, graph))["refused"]
+    assert refused[0] == "the cursor must be the Mapped that ctx.map returned, got '0.1'"
+    assert all("Expected" not in message for message in refused)
 
 
 async def test_an_item_that_the_graph_no_longer_has_fails_with_the_reason(house: House) -> None:

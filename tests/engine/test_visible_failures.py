@@ -203,6 +203,31 @@ async def test_a_branch_that_fails_and_is_spared_is_a_warning(
     assert "branch 0.1 has failed: node 'read' of graph 'pages' failed in branch 0.1 at" in warning
 
 
+async def test_an_item_of_a_map_that_fails_is_named_in_the_log(
+    house: House, hf: Holdfast, caplog: pytest.LogCaptureFixture
+) -> None:
+    graph = Graph("pages", dict)
+
+    @graph.item
+    async def read_page(index: int) -> int:
+        if index == 17:
+            raise ValueError("torn")  # of the item
+        return index
+
+    @graph.node
+    async def begin(state: Any, ctx: Context) -> Any:
+        return {"read": (await ctx.map(read_page, 20, chunk=5, tolerate=1)).succeeded}
+
+    async with house.worker(hf, graph):
+        run = await hf.start(graph, id="doc-42")
+        assert (await run.result(timeout=60))["read"] == 19
+    (warning,) = messages(caplog, "WARNING")
+    assert (
+        "node 'read_page' of graph 'pages' failed for item 17 of map '0.1' of run 'doc-42'"
+    ) in warning
+    assert "branch" not in warning
+
+
 async def test_a_parent_gets_node_and_trace_of_its_child(house: House, hf: Holdfast) -> None:
     async def broken(state: Any) -> None:
         raise ValueError("out of paper")  # of the child

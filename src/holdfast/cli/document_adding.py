@@ -78,8 +78,8 @@ async def add(
     """Add FILEs to a project, and process them.
 
     A FILE is a file, a folder (all files below it), an address (http://, https://), whose pages are
-    crawled, or an object of S3 (s3://bucket/key). The exit code is 1 if one cannot be added, or,
-    with --watch, if one cannot be processed.
+    crawled, or an object of S3 (s3://bucket/key) in a bucket that the server permits. The exit code
+    is 1 if one cannot be added, or, with --watch, if one cannot be processed.
     """
     if isinstance(holdfast, Holdfast):
         if not graphs:

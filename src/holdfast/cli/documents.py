@@ -230,7 +230,12 @@ async def _names_of(holdfast: Opened, hits: list[SegmentHit]) -> dict[str, str]:
 
 @documents.command("retry", epilog=example(f"holdfast documents retry {_ID} --segment 1201"))
 @click.argument("id")
-@click.option("--segment", type=click.IntRange(1), metavar="N", help="Analyze only this one again.")
+@click.option(
+    "--segment",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Analyze only this one again, if its analysis failed.",
+)
 @json_option
 @with_holdfast(tenant_of=_TENANT_OF)
 async def retry_document(holdfast: Opened, *, id: str, segment: int | None, as_json: bool) -> None:

@@ -44,12 +44,17 @@ async def show_map(
     retried: int | None,
     as_json: bool,
 ) -> None:
-    """Show how far the maps of RUN are, or the MAP of that id.
+    """Show how far the maps of RUN are, or the MAP of that id, or its items.
 
     A MAP may be left out if the run has one map only.
     """
     handle = holdfast.run(id)
-    acts = with_items or failed or retried is not None
+    lists = with_items or failed
+    if lists and retried is not None:
+        raise click.UsageError("--retry acts, and --items and --failed list: pass one of them")
+    if after is not None and not lists:
+        raise click.UsageError("--after is for lists: pass --items or --failed")
+    acts = lists or retried is not None
     if acts and map is None:
         map = await _only_map(handle)
     if retried is not None and map is not None:

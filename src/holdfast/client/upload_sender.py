@@ -48,10 +48,12 @@ class UploadSender:
 
         Raises:
             OSError: the file cannot be read.
-            InvalidRequest: it is not a file, or it became shorter meanwhile.
+            InvalidRequest: it is not a file, it became shorter meanwhile, or the name is empty.
             FileRejected, FileTooLarge: the server does not accept the file.
             ServerUnavailable: the server did not answer in time; the same call goes on.
         """
+        if name is not None and not name.strip():
+            raise InvalidRequest(f"name must not be empty, got {name!r:.80}", field="name")
         opened = await asyncio.to_thread(open_regular_file, path)
         try:
             size = await asyncio.to_thread(lambda: os.fstat(opened.fileno()).st_size)

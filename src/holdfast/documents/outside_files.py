@@ -89,11 +89,16 @@ class OutsideFiles:
     def _parsed(self, uri: str) -> dict[str, str]:
         found = _URI.fullmatch(uri)
         if found is None:
-            raise InvalidRequest(f"uri must be s3://bucket/key, got {uri!r:.200}", field="uri")
+            raise InvalidRequest(
+                "uri must be s3://bucket/key, with a bucket of 3 to 63 characters (a-z, 0-9, '.' "
+                f"and '-'), got {uri!r:.200}",
+                field="uri",
+            )
         if found[1] not in self._buckets:
             known = ", ".join(sorted(self._buckets)) or "none"
             raise InvalidRequest(
-                f"files of the bucket {found[1]!r} may not be read; permitted buckets: {known}",
+                f"files of the bucket {found[1]!r} may not be read; permitted buckets: {known}. "
+                "A server permits those of ServerOptions(document_buckets=…)",
                 field="uri",
             )
         where = {"Bucket": found[1], "Key": unquote(found[2])}
@@ -105,7 +110,7 @@ class OutsideFiles:
                 import botocore.exceptions as aws
             except ImportError:
                 raise InvalidRequest(
-                    "files in S3 need boto3: install holdfast[dynamodb]", field="uri"
+                    "files in S3 need boto3: pip install 'holdfast[aws]'", field="uri"
                 ) from None
             try:
                 return getattr(self._s3(), operation)(**where)

@@ -58,5 +58,11 @@ async def retry_workflow(
             f"the run {run.id!r} has no map of {SEGMENT_ITEM}: retry the whole workflow"
         )
     # The index of a segment begins at 1, that of an item at 0.
-    await run.map(of_segments[-1].map).retry(segment - 1)
+    try:
+        await run.map(of_segments[-1].map).retry(segment - 1)
+    except NotRetryable:
+        raise NotRetryable(
+            f"segment {segment} cannot be analyzed again: its analysis did not fail, or it has "
+            "not ended yet"
+        ) from None
     return await hf.documents.workflow(id, tenant=tenant)

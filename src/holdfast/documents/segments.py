@@ -87,7 +87,7 @@ class DocumentSegments:
         if steps is None or not is_there(steps, store.now_ms):
             raise workflow_not_found(tenant, name)
         if item is None or not is_there(item, store.now_ms):
-            raise SegmentNotFound(f"workflow {name!r:.160} has no segment {index} yet")
+            raise SegmentNotFound(f"workflow {name!r:.160} has no segment {index}, or not yet")
         segment = segment_of(item)
         if segment.analysis is None:
             return segment.shown()

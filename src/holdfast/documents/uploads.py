@@ -222,7 +222,8 @@ class DocumentUploads:
             ProjectNotFound, UnknownGraph, FileTooLarge, FileRejected: as `create` raises them.
         """
         if (address is None) is (uri is None):
-            raise InvalidRequest("pass either address or uri", field="address")
+            given = "neither" if address is None else "both"
+            raise InvalidRequest(f"pass either address or uri, got {given}", field="address")
         if address is not None:
             source = validated_web_address(address)
             made = await self._record(
@@ -418,7 +419,10 @@ class DocumentUploads:
                 raise
             found = stored_upload_of(refused.item)
         if _asked(found) != _asked(made):
-            raise AlreadyExists(f"the upload {made.id!r} exists with another file or project")
+            raise AlreadyExists(
+                "the id was used before, for another file, name or project: it belongs to the "
+                f"upload {made.id!r}"
+            )
         return self._checked(found, rejected=True)
 
     async def _take_over(self, upload: StoredUpload) -> StoredUpload:

@@ -93,6 +93,16 @@ def test_mistakes_are_errors_in_one_line(tmp_path: Path) -> None:
         assert failed.stderr.count("\n") == 1
 
 
+def test_a_file_that_cannot_be_added_is_named_and_the_rest_is_added(tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "full.txt").write_text(SENTENCE)
+    empty, full = str(tmp_path / "empty.txt"), str(tmp_path / "full.txt")
+    added = documents(tmp_path / "data", "add", empty, full)
+    assert added.returncode == 1
+    assert added.stdout.split()[1:] == [full]
+    assert added.stderr == (f"{empty}: 'empty.txt' is empty\nError: 1 of 2 could not be added\n")
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

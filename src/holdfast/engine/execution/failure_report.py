@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from holdfast.display import IndentedLines, get_logger
 from holdfast.engine.execution.claimed_run import ClaimedRun
+from holdfast.engine.runs.chunk_program import item_index
 from holdfast.graph.function_program import FunctionProgram
 from holdfast.model.event import AttemptFailed, BranchFailed, Event, Failed
 from holdfast.model.hooks import AttemptFailure
@@ -27,6 +28,8 @@ class FailureReport(NamedTuple):
     claimed: ClaimedRun
     event: AttemptFailed | BranchFailed | Failed
     branch: str
+    item: str
+    """``item 17 of map '0.1' of run 'job-1'``, if the run is a chunk of a map; otherwise empty."""
     attempt: str
     """Which attempt of the node failed: `` in attempt 2 of 3``; empty if there is only one."""
     number: int
@@ -64,13 +67,15 @@ class FailureReport(NamedTuple):
     def _description(self, at: str) -> str:
         event, graph = self.event, self.claimed.head.graph
         branch = f" in branch {self.branch}" if self.branch else ""
-        failed = f"node {event.node!r} of graph {graph!r} failed{branch}{self.attempt}{at}"
+        where = f" for {self.item}" if self.item else branch
+        failed = f"node {event.node!r} of graph {graph!r} failed{where}{self.attempt}{at}"
         match event:
             case AttemptFailed():
                 seconds = max(event.retry_at_ms - event.at_ms, 0) / 1000
                 return f"{failed} and is attempted again in {seconds:,.1f} seconds"
             case BranchFailed():
-                return f"branch {event.branch} has failed: {failed}"
+                # The run of an item that failed goes on with its other items.
+                return failed if self.item else f"branch {event.branch} has failed: {failed}"
             case Failed():
                 return f"the run has failed: {failed}"
 
@@ -88,4 +93,13 @@ def failure_report(
     if isinstance(program, FunctionProgram) and (node := program.nodes.get(event.node or "")):
         most = node.retry.attempts
         attempt = f"{attempt} of {most}" if most > 1 else ""
-    return FailureReport(claimed, event, branch, attempt, number)
+    return FailureReport(claimed, event, branch, _item(claimed, branch), attempt, number)
+
+
+def _item(claimed: ClaimedRun, branch: str) -> str:
+    """Return which item of which map a branch runs; empty if it runs none."""
+    chunk, parent = claimed.head.chunk, claimed.head.parent
+    if chunk is None or parent is None or not branch:
+        return ""
+    index = item_index(claimed.execution, branch)
+    return f"item {index} of map {chunk.map!r} of run {parent.id!r}"

@@ -336,8 +336,15 @@ def checked_cursor(cursor: Any) -> Mapped:
     Raises:
         InvalidRequest: it is something else.
     """
+    if isinstance(cursor, Mapped):
+        return cursor
+    if not isinstance(cursor, Mapping):
+        raise InvalidRequest(
+            f"the cursor must be the Mapped that ctx.map returned, got {cursor!r:.80}",
+            field="cursor",
+        )
     try:
-        return cursor if isinstance(cursor, Mapped) else msgspec.convert(cursor, Mapped)
+        return msgspec.convert(cursor, Mapped)
     except msgspec.ValidationError as error:
         raise InvalidRequest(
             f"the cursor must be what ctx.map returned, got {cursor!r:.80}: {error}",

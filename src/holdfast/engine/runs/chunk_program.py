@@ -27,7 +27,7 @@ from holdfast.model.map import MapChunk, MappedItem, MapSpec
 from holdfast.model.needs import Needs
 from holdfast.model.program import Effect, ItemPolicy, Proceed, Program, RunItem
 
-__all__ = ["ChunkProgram", "chunk_entries", "chunk_input"]
+__all__ = ["ChunkProgram", "chunk_entries", "chunk_input", "item_index"]
 
 _MAP, _JOIN = "map", "join"
 _FAILURES = "failures"
@@ -69,6 +69,11 @@ def chunk_entries(execution: Execution) -> Iterator[MappedItem]:
             yield MappedItem(index, branch.delta[str(index)])
         elif path == execution.failed_in:  # the one with which the chunk ended
             yield MappedItem(index, None, execution.failure)
+
+
+def item_index(execution: Execution, branch: str) -> int:
+    """Return the index of the item that a branch of a chunk runs."""
+    return _indices(execution.state)[_branch_number(branch)]
 
 
 class ChunkProgram(Program[Any, Any]):
@@ -178,7 +183,7 @@ class ChunkProgram(Program[Any, Any]):
     ) -> Decision:
         match outcome:
             case Returned():
-                index = _indices(execution.state)[_branch_number(path)]
+                index = item_index(execution, path)
                 finished = NodeFinished(
                     at_ms=now_ms,
                     node=strand.node,
