@@ -142,13 +142,13 @@ def a_helper_that_takes_and_leaves(patch: pytest.MonkeyPatch) -> None:
 def a_stopped_map_whose_chunks_go_on(patch: pytest.MonkeyPatch) -> None:
     async def nothing(*args: Any) -> None: ...
 
-    patch.setattr(map_stopping, "_cancel_chunk", nothing)
+    patch.setattr(map_stopping, "cancel_chunk", nothing)
 
 
 @bug("mapping", stall=0.006)
 def a_chunk_that_starts_after_it_was_cancelled(patch: pytest.MonkeyPatch) -> None:
     """Nothing keeps the place of a chunk that a stalled process is about to start."""
-    cancel = map_stopping._cancel_chunk
+    cancel = map_stopping.cancel_chunk
 
     async def only_what_is_there(
         kernel: Kernel, workers: Any, place: MapPlace, origin: Head, chunk: Any
@@ -162,7 +162,7 @@ def a_chunk_that_starts_after_it_was_cancelled(patch: pytest.MonkeyPatch) -> Non
             return
         await cancel(kernel, workers, place, origin, chunk)
 
-    patch.setattr(map_stopping, "_cancel_chunk", only_what_is_there)
+    patch.setattr(map_stopping, "cancel_chunk", only_what_is_there)
 
 
 @bug("mapping")

@@ -21,7 +21,7 @@ from holdfast.records.head import ENDED, SCHEMA, Head, RunRef
 from holdfast.records.keys import RunKey
 from holdfast.records.map import create_lane_write, lane_write
 
-__all__ = ["stop_map", "stop_maps", "take_over_chunk"]
+__all__ = ["cancel_chunk", "stop_map", "stop_maps", "take_over_chunk"]
 
 _CANCELLED = "its map has ended"
 
@@ -39,7 +39,7 @@ async def stop_map(
             lane = await _stop_lane(kernel, place, number, why)
         if lane is not None and lane.at is not None and lane.round == place.spec.round:
             chunk = place.spec.chunk_of(lane.at, lane.lane, lane.round)
-            await _cancel_chunk(kernel, workers, place, origin, chunk)
+            await cancel_chunk(kernel, workers, place, origin, chunk)
 
 
 async def _stop_lane(kernel: Kernel, place: MapPlace, number: int, why: str) -> MapLane | None:
@@ -72,7 +72,7 @@ async def _stop_lane(kernel: Kernel, place: MapPlace, number: int, why: str) -> 
             return stopped
 
 
-async def _cancel_chunk(
+async def cancel_chunk(
     kernel: Kernel, workers: LocalWorkers, place: MapPlace, origin: Head, chunk: MapChunk
 ) -> None:
     """Cancel the run of a chunk; if it does not exist, write a row that keeps it from starting."""
@@ -107,7 +107,7 @@ async def take_over_chunk(
     """
     assert lane.at is not None
     chunk = place.spec.chunk_of(lane.at, lane.lane, lane.round)
-    await _cancel_chunk(kernel, workers, place, parent, chunk)
+    await cancel_chunk(kernel, workers, place, parent, chunk)
     run = RunKey(place.run.tenant, chunk_id(place.run, place.generation, chunk))
     try:
         head = await read_row(kernel, run)
