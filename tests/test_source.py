@@ -74,6 +74,8 @@ LOGS_OF_NO_RUN = {
     "integrations/aws_lambda/due_runs.py": {"run_due_beside"},
     "documents/uploads.py": {"_sweep_one"},
     "integrations/aws_lambda/s3_documents.py": {"s3_documents", "add"},
+    "server/streams/workflow_follower.py": {"ending"},
+    "server/streams/workflow_hub.py": {"_disconnect"},
     "integrations/aws_lambda/s3_trigger.py": {"_carry_out_one"},
     "server/document_intake.py": {"_sweep"},
     "integrations/telemetry.py": {"emit"},

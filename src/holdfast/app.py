@@ -419,8 +419,8 @@ class Holdfast(StoreServices):
         await self._workers.stop()
         await self._hooks.close(_HOOK_SECONDS)
         await self._resources.close()
-        if self.search is not None:
-            await self.search.close()
+        if self.documents.search is not None:
+            await self.documents.search.close()
         await self._store.close()
 
     def __enter__(self) -> NoReturn:

@@ -2,11 +2,14 @@
 
 from holdfast.access.api_keys import ApiKeys
 from holdfast.app import Holdfast
+from holdfast.documents.checksums import Checksum
 from holdfast.documents.documents import Documents
+from holdfast.documents.file_parts import Chunks
 from holdfast.documents.files import DocumentFiles
-from holdfast.documents.pipelines import start_pipelines
+from holdfast.documents.pipelines import PipelineDocuments, PipelineHost, start_pipelines
 from holdfast.documents.projects import Projects
 from holdfast.documents.search import SegmentSearch
+from holdfast.documents.search_opening import SearchChoice
 from holdfast.documents.sqlite_search import SqliteSegmentSearch
 from holdfast.documents.uploads import DocumentUploads
 from holdfast.engine.client.map_handle import MapHandle
@@ -151,7 +154,7 @@ from holdfast.model.service import (
 )
 from holdfast.model.signals import SignalName, signal
 from holdfast.model.spending import Spending
-from holdfast.model.upload import StoredFile, Upload, UploadSweep
+from holdfast.model.upload import StoredFile, Upload, UploadStatus, UploadSweep
 from holdfast.model.wait import Wait
 from holdfast.model.webhook import (
     DeliveryState,
@@ -201,9 +204,11 @@ __all__ = [
     "BulkStatus",
     "Callbacks",
     "Caller",
+    "Checksum",
     "Child",
     "ChildCondition",
     "Chooser",
+    "Chunks",
     "Context",
     "Conversation",
     "CostGroup",
@@ -267,6 +272,8 @@ __all__ = [
     "OpenedLink",
     "Pausable",
     "PayloadLimits",
+    "PipelineDocuments",
+    "PipelineHost",
     "ProbeFinding",
     "ProbeVerdict",
     "Program",
@@ -305,6 +312,7 @@ __all__ = [
     "RunSpan",
     "RunStream",
     "Saved",
+    "SearchChoice",
     "SegmentEntry",
     "SegmentHit",
     "SegmentSearch",
@@ -334,6 +342,7 @@ __all__ = [
     "ToolCall",
     "ToolSpec",
     "Upload",
+    "UploadStatus",
     "UploadSweep",
     "Usage",
     "Wait",

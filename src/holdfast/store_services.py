@@ -56,8 +56,6 @@ class StoreServices:
         if public_url := public_url or os.environ.get("HOLDFAST_PUBLIC_URL"):
             self._callbacks.set_public_url(public_url)
         self._fleet = Fleet(kernel, tenant, lambda: self.saved)
-        self.search = search
-        """Finds segments of documents by their words; None where no search is configured."""
         self.sessions = Sessions(kernel)
         """Browsers that are signed in at the pages of a server."""
         self.bulk_jobs = BulkJobs(kernel)

@@ -141,7 +141,7 @@ async def test_search(
         SegmentEntry(3, f"{TEXT} {HOSTILE}", title="Letter <b>bold</b>"),
         SegmentEntry(9, "The boiler was replaced."),
     ]
-    await required_search(site.hf.search).add(
+    await required_search(site.hf.documents.search).add(
         "default", project.id, running.document, running.id, entries
     )
     page = await site.page(width=width, dark=dark)

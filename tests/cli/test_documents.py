@@ -99,7 +99,7 @@ async def fill(*, name: str = "report.pdf", status: str = "completed") -> Docume
             entries.append(segment_entry(index, content))
             await documents.progress_step(workflow.id, "segment_analyzer", done=index)
         place = ("default", "contracts", document.id, workflow.id)
-        await required_search(hf.search).add(*place, entries)
+        await required_search(hf.documents.search).add(*place, entries)
         if status == "in_progress":
             return await documents.workflow(workflow.id)
         error = None if status == "completed" else "segment_analyzer: it broke\x1b[31m"

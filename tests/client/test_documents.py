@@ -206,8 +206,10 @@ async def test_workflows_steps_and_segments(client: Client, hf: Holdfast, path: 
 
 
 async def test_segments_are_found(client: Client, hf: Holdfast) -> None:
-    assert hf.search is not None
-    await hf.search.add("default", "p", "d", "w", [SegmentEntry(1, "The total is 120 EUR.")])
+    assert hf.documents.search is not None
+    await hf.documents.search.add(
+        "default", "p", "d", "w", [SegmentEntry(1, "The total is 120 EUR.")]
+    )
     (hit,) = await client.documents.search("what is the total?", project="p")
     assert (hit.document, hit.index) == ("d", 1)
     assert any(is_found for _, is_found in hit.parts())

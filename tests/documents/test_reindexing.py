@@ -53,7 +53,7 @@ async def built(hf: Holdfast, **given: Any) -> ReindexProgress:
 
 
 async def found(hf: Holdfast, word: str) -> list[tuple[str, str, int]]:
-    hits = await required_search(hf.search).search("default", word, limit=100)
+    hits = await required_search(hf.documents.search).search("default", word, limit=100)
     return sorted((hit.document, hit.workflow, hit.index) for hit in hits)
 
 
@@ -65,13 +65,13 @@ async def test_what_the_store_has_is_found_and_nothing_else(
         await hf.documents.projects.create("Other", id=f"other-{number}")
     workflows = [await add_document(hf, f"d{n}", word="word", segments=n) for n in range(5)]
     gone = [SegmentEntry(1, "word")]
-    await required_search(hf.search).add("default", "contracts", "gone", "w", gone)
-    await required_search(hf.search).add("other", "contracts", "d1", "w", gone)
+    await required_search(hf.documents.search).add("default", "contracts", "gone", "w", gone)
+    await required_search(hf.documents.search).add("other", "contracts", "d1", "w", gone)
     assert await built(hf) == ReindexProgress(documents=5, segments=10)
     assert await found(hf, "word") == [
         (f"d{n}", workflows[n].id, index) for n in range(5) for index in range(1, n + 1)
     ]
-    assert len(await required_search(hf.search).search("other", "word")) == 1
+    assert len(await required_search(hf.documents.search).search("other", "word")) == 1
 
 
 async def test_the_newest_workflow_that_has_segments_is_indexed(hf: Holdfast) -> None:
@@ -95,7 +95,7 @@ async def test_a_workflow_that_is_begun_meanwhile_is_not_replaced(
         if not begun:
             begun.append(await hf.documents.begin("doc"))
             place = ("default", "contracts", "doc", begun[0].id)
-            await required_search(hf.search).add(*place, [SegmentEntry(1, "second")])
+            await required_search(hf.documents.search).add(*place, [SegmentEntry(1, "second")])
         return content
 
     begun: list[DocumentWorkflow] = []

@@ -233,15 +233,15 @@ def index_mode(stored: Path) -> int | None:
 
 async def test_a_store_has_the_search_beside_it(stored: Path) -> None:
     async with Holdfast(f"sqlite:///{stored}") as hf:
-        search = required_search(hf.search)
+        search = required_search(hf.documents.search)
         assert await search.search("t", "total") == []
         assert index_mode(stored) is None
         await add_pages(search)
     assert index_mode(stored) == 0o600
     async with Holdfast(f"sqlite:///{stored}") as hf:
-        assert indices(await required_search(hf.search).search("t", "total")) == [3]
+        assert indices(await required_search(hf.documents.search).search("t", "total")) == [3]
     async with Holdfast(f"sqlite:///{stored}", search=None) as hf:
-        assert hf.search is None
+        assert hf.documents.search is None
 
 
 async def test_a_store_in_memory_has_a_search_of_its_own() -> None:

@@ -44,6 +44,8 @@ OF_ONE_RUN: dict[str, Ask] = {
     "get": lambda hf: hf.run(RUN).get(),
     "history": lambda hf: hf.run(RUN).history(),
     "input": lambda hf: hf.run(RUN).input(),
+    "map": lambda hf: hf.run(RUN).map("0.1").progress(),
+    "maps": lambda hf: hf.run(RUN).maps(),
     "resolve": lambda hf: hf.run(RUN).resolve("0" * 16, void=True),
     "retry": lambda hf: hf.run(RUN).retry(),
     "result": lambda hf: hf.run(RUN).result(timeout=60),

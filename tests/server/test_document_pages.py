@@ -354,7 +354,7 @@ async def test_hostile_texts_are_escaped_everywhere(office: Office) -> None:
         workflow.id, "segment_analyzer", status="failed", error=HOSTILE
     )
     await office.hf.documents.set_status(workflow.id, "failed", error=HOSTILE)
-    search = required_search(office.hf.search)
+    search = required_search(office.hf.documents.search)
     entries = [SegmentEntry(1, f"alert {HOSTILE}", title=HOSTILE)]
     await search.add("default", project.id, workflow.document, workflow.id, entries)
     await office.sign_in("operator")
@@ -380,7 +380,7 @@ async def test_hostile_texts_are_escaped_everywhere(office: Office) -> None:
 async def test_search_marks_what_was_found(office: Office) -> None:
     project, workflow, _ = await paths_of(office)
     other = await office.samples.begun(project, "other.pdf")
-    search = required_search(office.hf.search)
+    search = required_search(office.hf.documents.search)
     for each, text in ((workflow, "The valve of the boiler."), (other, "A boiler.")):
         entries = [SegmentEntry(1, text)]
         await search.add("default", project.id, each.document, each.id, entries)
@@ -398,7 +398,7 @@ async def test_search_marks_what_was_found(office: Office) -> None:
     assert "<mark>" not in await office.text(path)
     await office.hf.documents.delete(other.document)
     assert "other.pdf" not in await office.text(f"{path}?q=boiler")
-    office.hf.search = None
+    office.hf.documents.search = None
     assert "has no search" in await office.text(f"{path}?q=boiler")
 
 

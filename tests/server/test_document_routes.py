@@ -333,9 +333,9 @@ async def test_a_deleted_document_is_gone(http: httpx.AsyncClient, stored: Store
 async def test_segments_are_found_by_their_words(
     http: httpx.AsyncClient, hf: Holdfast, stored: Stored
 ) -> None:
-    assert hf.search is not None
+    assert hf.documents.search is not None
     entry = SegmentEntry(1, "The total amount is 120 EUR.")
-    await hf.search.add("default", "p", stored.document, stored.workflow, [entry])
+    await hf.documents.search.add("default", "p", stored.document, stored.workflow, [entry])
     found = (await http.get("/v1/search", params={"q": "total amount"})).json()["hits"]
     assert [(each["document"], each["index"]) for each in found] == [(stored.document, 1)]
     assert (await http.get("/v1/search")).status_code == 400

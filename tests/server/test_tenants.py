@@ -181,7 +181,7 @@ async def documents_of(hf: Holdfast, tenant: str) -> str:
         for index in (1, 2):
             await docs.put_segment(id, index, s3_key=parts[0], image_uri=parts[1], tenant=tenant)
     entry = SegmentEntry(1, f"{MARK} in a text")
-    await required_search(hf.search).add(tenant, MARK, MARK, MARK, [entry])
+    await required_search(hf.documents.search).add(tenant, MARK, MARK, MARK, [entry])
     return (await docs.uploads.create(MARK, name=f"{MARK}.pdf", length=5, tenant=tenant)).id
 
 

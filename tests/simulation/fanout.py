@@ -145,8 +145,12 @@ class Fanout:
 
     def _check_same_map(self, found: FannedOut, spec: MapSpec, what: str) -> None:
         before = found.spec
-        fields = ("item", "total", "chunk", "lanes", "concurrency", "tolerated", "given")
-        if any(getattr(before, name) != getattr(spec, name) for name in fields):
+        fields = ("item", "total", "chunk", "lanes", "concurrency", "tolerated")
+        # What the items were given is freed with the run.
+        is_freed = spec.given == b"" and self._has_ended(found)
+        if (not is_freed and before.given != spec.given) or any(
+            getattr(before, name) != getattr(spec, name) for name in fields
+        ):
             raise Broken(f"P2: {what} as {spec}, and it was {before}")
         if spec.round not in (before.round, before.round + 1) or spec.epoch < before.epoch:
             raise Broken(f"P2: {what} in round {spec.round}, after {before.round}")

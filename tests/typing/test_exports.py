@@ -24,10 +24,16 @@ from holdfast import (
     Caller,
     Child,
     Context,
+    DocumentFiles,
+    Documents,
+    DocumentUploads,
     Fleet,
+    ItemDecorator,
+    MapHandle,
     NodeDecorator,
     NoticeTemplate,
     Program,
+    Projects,
     Quota,
     Reviews,
     RunHandle,
@@ -58,6 +64,10 @@ MADE_BY_HOLDFAST = {
     *(BlockingCaller, BlockingChild, BlockingContext, Caller, Child, Context, NodeDecorator),
     *(RunHandle, Worker, sync.BlockingStream, sync.RunHandle, sync.Worker, Blobs, Store, Table),
     *(ApiKeys, Callbacks, Fleet, Webhooks),
+    *(DocumentFiles, Documents, DocumentUploads, ItemDecorator, MapHandle, Projects),
+    *(sync.Documents, sync.MapHandle, sync.Projects),
+    *(client.RemoteDocuments, client.RemoteMap, client.RemoteProjects),
+    *(blocking.RemoteDocuments, blocking.RemoteMap, blocking.RemoteProjects),
     *(sync.ApiKeys, sync.Callbacks, sync.Fleet, sync.Webhooks),
     *(client.RemoteBulkJobs, client.RemoteQuotaLevels),
     *(blocking.RemoteBulkJobs, blocking.RemoteQuotaLevels),
@@ -71,6 +81,9 @@ CALLED_BY_ENGINE: set[Any] = {
     *(Quota.check_cost, vars(Wait)["kind"].fget, vars(Wait)["of"].__func__),
     vars(Worker)["figures"].fget,
     *(vars(Approval)["terms"].fget, NoticeTemplate.rendered),
+    # Uploads store the parts of a file one by one.
+    *(DocumentFiles.delete_parts, DocumentFiles.discard_part, DocumentFiles.put_manifest),
+    *(DocumentFiles.put_part, DocumentFiles.read_parts),
 }
 # Users name a program, and the engine calls its methods.
 NAMED_ONLY = {Program}

@@ -180,8 +180,8 @@ async def _run_on_store(
         try:
             await function(holdfast, **given)
         finally:
-            if holdfast.search is not None:
-                await holdfast.search.close()
+            if holdfast.documents.search is not None:
+                await holdfast.documents.search.close()
 
 
 async def _run_on_server(

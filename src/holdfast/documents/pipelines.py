@@ -10,10 +10,16 @@ from holdfast.errors import UnknownGraph
 from holdfast.model.document import DocumentWorkflow, Project
 from holdfast.model.program import Program
 
-__all__ = ["GraphPipelines", "pipeline_run_id", "start_pipelines"]
+__all__ = [
+    "GraphPipelines",
+    "PipelineDocuments",
+    "PipelineHost",
+    "pipeline_run_id",
+    "start_pipelines",
+]
 
 
-class _WorkflowChanges(Protocol):
+class PipelineDocuments(Protocol):
     """What a start writes to a workflow."""
 
     async def update_workflow(
@@ -24,11 +30,11 @@ class _WorkflowChanges(Protocol):
     def uploads(self) -> DocumentUploads: ...
 
 
-class _RunStarter(Protocol):
+class PipelineHost(Protocol):
     """What starts runs: a `Holdfast`."""
 
     @property
-    def documents(self) -> _WorkflowChanges: ...
+    def documents(self) -> PipelineDocuments: ...
 
     async def start(
         self, graph: Program[Any, Any], input: Any = None, *, id: str, tenant: str
@@ -38,7 +44,7 @@ class _RunStarter(Protocol):
 class GraphPipelines:
     """Starts the graphs of one process as pipelines of documents."""
 
-    def __init__(self, hf: _RunStarter, graphs: Iterable[Program[Any, Any]]) -> None:
+    def __init__(self, hf: PipelineHost, graphs: Iterable[Program[Any, Any]]) -> None:
         self._hf = hf
         self._graphs = tuple(graphs)
 
@@ -76,11 +82,9 @@ class GraphPipelines:
         return max(named, key=lambda graph: graph.version)
 
 
-def start_pipelines(hf: _RunStarter, graphs: Iterable[Program[Any, Any]]) -> GraphPipelines:
+def start_pipelines(hf: PipelineHost, graphs: Iterable[Program[Any, Any]]) -> None:
     """Let the uploads of ``hf`` start these graphs, by the names that projects give."""
-    pipelines = GraphPipelines(hf, graphs)
-    hf.documents.uploads.pipelines = pipelines
-    return pipelines
+    hf.documents.uploads.pipelines = GraphPipelines(hf, graphs)
 
 
 def pipeline_run_id(workflow: str) -> str:

@@ -9,8 +9,11 @@ from holdfast.portal import BlockingStream
 from holdfast.sync.api_keys import ApiKeys
 from holdfast.sync.app import Holdfast
 from holdfast.sync.callbacks import Callbacks
+from holdfast.sync.documents import Documents
 from holdfast.sync.fleet import Fleet
 from holdfast.sync.handle import RunHandle
+from holdfast.sync.maps import MapHandle
+from holdfast.sync.projects import Projects
 from holdfast.sync.reviews import Reviews
 from holdfast.sync.webhooks import Webhooks
 from holdfast.sync.worker import Worker
@@ -19,8 +22,11 @@ __all__ = [
     "ApiKeys",
     "BlockingStream",
     "Callbacks",
+    "Documents",
     "Fleet",
     "Holdfast",
+    "MapHandle",
+    "Projects",
     "Reviews",
     "RunHandle",
     "Webhooks",

@@ -9,6 +9,7 @@ from holdfast.client.sync.client import Client
 from holdfast.client.sync.documents import RemoteDocuments
 from holdfast.client.sync.fleet import RemoteFleet
 from holdfast.client.sync.keys import RemoteKeys
+from holdfast.client.sync.map import RemoteMap
 from holdfast.client.sync.projects import RemoteProjects
 from holdfast.client.sync.quotas import RemoteQuotaLevels
 from holdfast.client.sync.reviews import RemoteReviews
@@ -23,6 +24,7 @@ __all__ = [
     "RemoteDocuments",
     "RemoteFleet",
     "RemoteKeys",
+    "RemoteMap",
     "RemoteProjects",
     "RemoteQuotaLevels",
     "RemoteReviews",

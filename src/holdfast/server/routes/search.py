@@ -41,7 +41,7 @@ async def search_segments(
     limit: Hits = 20,
 ) -> SegmentHits:
     """Search the segments of documents for words; snippets are plain text, with marks."""
-    found = await required_search(requester.hf.search).search(
+    found = await required_search(requester.hf.documents.search).search(
         requester.tenant, q, project=project, document=document, limit=limit
     )
     return SegmentHits([*found])

@@ -45,9 +45,9 @@ async def search_project(
     within = request.query_params.get("document", "") or None
     error: HoldfastError | None = None
     hits: list[SegmentHit] = []
-    if text and requester.hf.search is not None:
+    if text and requester.hf.documents.search is not None:
         try:
-            hits = await requester.hf.search.search(
+            hits = await requester.hf.documents.search.search(
                 tenant, text, project=project.id, document=within, limit=_HITS_MAX
             )
         except InvalidRequest as refused:
@@ -57,7 +57,7 @@ async def search_project(
         "path": quote(project.id, safe="~"),
         "text": text,
         "within": within or "",
-        "is_searchable": requester.hf.search is not None,
+        "is_searchable": requester.hf.documents.search is not None,
         "hits": await _shown(requester, hits),
         "is_cut": len(hits) >= _HITS_MAX,
         "error": "" if error is None else str(error),
