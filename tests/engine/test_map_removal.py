@@ -7,13 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Graph, Holdfast, signal
-from holdfast.clock import SeededIds
+from holdfast import Graph, signal
 from holdfast.errors import RunNotFound
-from holdfast.storage import Meter, Store
-from holdfast.storage.sqlite import SqliteEngine
 from tests.engine.contents import blobs_in, stored
-from tests.engine.support import Gate, House, StepClock, blob_keys, incompressible
+from tests.engine.support import Gate, House, blob_keys, incompressible
 
 SECRET = "Kaltwassersatz"
 EXPIRES = 3600
@@ -51,56 +48,6 @@ def mapping(gate: Gate | None = None, *, waits: bool = True, large: int = 100_00
 def contents(folder: Path) -> str:
     (file,) = folder.glob("*.db")
     return stored(file, blobs_in(folder))
-
-
-async def test_an_expired_run_leaves_nothing_of_its_map(house: House, tmp_path: Path) -> None:
-    graph, hf = mapping(), house.open()
-    async with house.worker(hf, graph) as worker:
-        run = await hf.start(graph, {}, expires=EXPIRES)
-        await house.patiently_quiet(worker)
-        assert (await run.get()).status == "waiting"
-        assert contents(tmp_path).count(SECRET) > 8
-        await house.move(EXPIRES, worker)
-        await house.patiently_quiet(worker)
-        assert (await run.get()).status == "expired"
-        assert SECRET not in contents(tmp_path)
-        assert await blob_keys(hf) == []
-
-
-async def test_without_blobs_an_expired_run_leaves_nothing_of_its_map(tmp_path: Path) -> None:
-    clock = StepClock()
-    engine = SqliteEngine(str(tmp_path / "bare.db"), clock=clock)
-    store = Store(engine, None, url="sqlite://", meter=Meter())
-    house, graph = House("", clock), mapping(large=1)
-    hf = Holdfast("", store=store, clock=clock, ids=SeededIds(1, clock))
-    async with hf, house.worker(hf, graph) as worker:
-        run = await hf.start(graph, {}, expires=EXPIRES)
-        await house.patiently_quiet(worker)
-        assert contents(tmp_path).count(SECRET) > 8
-        await house.move(EXPIRES, worker)
-        await house.patiently_quiet(worker)
-        assert (await run.get()).status == "expired"
-        assert SECRET not in contents(tmp_path)
-        assert [each.total for each in await run.maps()] == [4]
-
-
-async def test_an_item_that_ends_after_the_expiry_leaves_nothing(
-    house: House, tmp_path: Path
-) -> None:
-    """The run is closed by a process that has no item under way, while another one still has."""
-    gate = Gate()
-    graph, hf, other = mapping(gate), house.open(), house.open()
-    async with house.worker(hf, graph) as worker:
-        run = await hf.start(graph, {}, expires=EXPIRES)
-        await gate.waited_at()
-        async with house.worker(other, graph) as second:
-            house.clock.advance(EXPIRES)
-            await house.clock.asleep(6)
-            gate.open()
-            await house.patiently_quiet(worker, second)
-        assert (await run.get()).status == "expired"
-    assert SECRET not in contents(tmp_path)
-    assert await blob_keys(hf) == []
 
 
 async def test_the_results_and_the_chunks_of_a_finished_run_are_freed_before_its_rows(

@@ -66,7 +66,9 @@ async def list_workflows(
 async def find_segments(holdfast: Opened, text: str, **given: Any) -> list[SegmentHit]:
     """Return the segments that fit a question best."""
     if isinstance(holdfast, Holdfast):
-        return await required_search(holdfast.documents.search).search(holdfast.tenant, text, **given)
+        return await required_search(holdfast.documents.search).search(
+            holdfast.tenant, text, **given
+        )
     return await documents_of(holdfast).search(text, **given)
 
 

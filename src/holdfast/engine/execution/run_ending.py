@@ -9,13 +9,12 @@ from holdfast.engine.execution.claimed_run import ClaimedRun
 from holdfast.engine.journal.endings import RunOutcome
 from holdfast.engine.journal.reader import load_journal
 from holdfast.engine.runs.children import settle_family
-from holdfast.engine.runs.map_removal import free_chunks, has_outlived_map
 from holdfast.engine.runs.obligations import (
     has_family_obligations,
     has_obligations,
     settle_obligations,
 )
-from holdfast.engine.runs.removal import empty_endings, free_run, freed_at_ms
+from holdfast.engine.runs.removal import free_run, freed_at_ms
 from holdfast.errors import ConditionFailed
 from holdfast.model.event import Cancelled, Expired, Failure
 from holdfast.model.execution import Execution
@@ -113,13 +112,7 @@ class RunEnding:
         if claimed.head.status in TROUBLED and self._is_due_to_be_freed():
             await claimed.row.read()  # a caller may have extended the run
         due_ms = freed_at_ms(claimed.head, claimed.head.extent)
-        if (
-            claimed.head.status == "expired"
-            or self._is_due_to_be_freed()
-            or await claimed.claim.retry_store_errors(
-                lambda: has_outlived_map(claimed.kernel, claimed.head)
-            )
-        ):
+        if claimed.head.status == "expired" or self._is_due_to_be_freed():
             await self._free_storage()
         else:
             await self.postpone_cleanup(due_ms)
@@ -164,13 +157,5 @@ class RunEnding:
         claimed = self._claimed
         await claimed.kernel.spools.close(claimed.head.key, claimed.head.generation)
         await claimed.claim.retry_store_errors(lambda: free_run(claimed.kernel, claimed.head))
-        if claimed.head.chunk is not None:
-            await claimed.claim.retry_store_errors(
-                lambda: empty_endings(claimed.kernel, claimed.head)
-            )
-        if claimed.head.maps and claimed.head.status == "expired":
-            await claimed.claim.retry_store_errors(
-                lambda: free_chunks(claimed.kernel, claimed.head)
-            )
         await claimed.row.retry_update(owner_writes.free_write)
         claimed.claim.mark_released()

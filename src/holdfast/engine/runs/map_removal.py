@@ -5,9 +5,7 @@ Their ids follow from the items of the maps, so no list of them is stored.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import suppress
 from itertools import islice
 
 import msgspec
@@ -17,9 +15,8 @@ from holdfast.engine.runs.map_chunks import chunk_id, list_maps
 from holdfast.engine.runs.map_reading import read_retries
 from holdfast.engine.runs.map_results import MapPlace
 from holdfast.engine.runs.removal import empty_endings, free_run
-from holdfast.engine.runs.rows import is_freed, is_generation_freed
+from holdfast.engine.runs.rows import is_freed
 from holdfast.engine.runs.waking import update_head
-from holdfast.errors import RunNotFound
 from holdfast.model.map import NO_LANE, MapChunk, MapSpec
 from holdfast.records.head import ENDED, Head, RunRef, head_of, is_past_ttl
 from holdfast.records.keys import RunKey
@@ -27,15 +24,12 @@ from holdfast.records.map import MapRetry
 from holdfast.records.owner_writes import free_write
 
 __all__ = [
-    "free_chunks",
     "free_settled_run",
-    "has_outlived_map",
     "list_chunk_rows",
     "list_item_retries",
 ]
 
 _BATCH_KEYS = 100
-_CONCURRENT_MAX = 16
 
 
 async def free_settled_run(kernel: Kernel, head: Head, *, removes: tuple[str, ...] = ()) -> bool:
@@ -61,36 +55,6 @@ async def free_settled_run(kernel: Kernel, head: Head, *, removes: tuple[str, ..
 def _is_due(head: Head, now_ms: int) -> bool:
     """Return whether a worker still has to settle what an ended run owes to other runs."""
     return head.index_key is not None and head.index_key.due_parts()[0] <= now_ms
-
-
-async def free_chunks(kernel: Kernel, head: Head) -> None:
-    """Delete the data of the chunks of a run that has expired.
-
-    A chunk that is not settled yet deletes its own: see `has_outlived_map`.
-    """
-    batch: list[Head] = []
-    async for chunk in list_chunk_rows(kernel, head):
-        batch.append(chunk)
-        if len(batch) == _CONCURRENT_MAX:
-            await _free_all(kernel, batch)
-            batch = []
-    await _free_all(kernel, batch)
-
-
-async def _free_all(kernel: Kernel, chunks: list[Head]) -> None:
-    async def free(chunk: Head) -> None:
-        with suppress(RunNotFound):  # its ttl has passed
-            await free_settled_run(kernel, chunk)
-
-    await asyncio.gather(*map(free, chunks))
-
-
-async def has_outlived_map(kernel: Kernel, head: Head) -> bool:
-    """Return whether an ended run is a chunk of a map whose run has expired."""
-    if head.chunk is None or head.parent is None or kernel.clock.now_ms() < head.expires_ms:
-        return False  # the run of the map does not expire before that
-    run = RunKey(head.key.tenant, head.parent.id)
-    return await is_generation_freed(kernel, run, head.parent.generation)
 
 
 async def list_chunk_rows(kernel: Kernel, head: Head) -> AsyncIterator[Head]:
