@@ -246,9 +246,9 @@ async def test_a_store_has_the_search_beside_it(stored: Path) -> None:
 
 async def test_a_store_in_memory_has_a_search_of_its_own() -> None:
     async with Holdfast("sqlite://:memory:") as one, Holdfast("sqlite://:memory:") as other:
-        await add_pages(required_search(one.search))
-        assert indices(await required_search(one.search).search("t", "total")) == [3]
-        assert await required_search(other.search).search("t", "total") == []
+        await add_pages(required_search(one.documents.search))
+        assert indices(await required_search(one.documents.search).search("t", "total")) == [3]
+        assert await required_search(other.documents.search).search("t", "total") == []
 
 
 def test_a_table_of_dynamodb_has_none_unless_it_is_given() -> None:

@@ -24,21 +24,29 @@ class PipelineDocuments(Protocol):
 
     async def update_workflow(
         self, id: str, *, execution_arn: str | None = None, tenant: str | None = None
-    ) -> DocumentWorkflow: ...
+    ) -> DocumentWorkflow:
+        """Store the run of a workflow."""
+        ...
 
     @property
-    def uploads(self) -> DocumentUploads: ...
+    def uploads(self) -> DocumentUploads:
+        """The uploads, which start pipelines."""
+        ...
 
 
 class PipelineHost(Protocol):
     """What starts runs: a `Holdfast`."""
 
     @property
-    def documents(self) -> PipelineDocuments: ...
+    def documents(self) -> PipelineDocuments:
+        """The documents of the store."""
+        ...
 
     async def start(
         self, graph: Program[Any, Any], input: Any = None, *, id: str, tenant: str
-    ) -> Any: ...
+    ) -> Any:
+        """Start a run."""
+        ...
 
 
 class GraphPipelines:
