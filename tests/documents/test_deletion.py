@@ -288,6 +288,8 @@ class Search:
             raise self.error
         self.removed.append((tenant, document))
 
+    async def close(self) -> None: ...
+
 
 async def test_the_search_forgets_what_is_deleted(hf: Holdfast) -> None:
     search = Search()
