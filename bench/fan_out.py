@@ -28,10 +28,10 @@ from holdfast.clock import SystemClock
 MEMORY = Path("/dev/shm")
 FOLDER = MEMORY if MEMORY.is_dir() else Path(__file__).parents[1] / ".cache"
 WAIT_SECONDS = 0.05
-WAITING_ITEMS = 1_000
-WAITING_CHUNK = 50
+WAITING_ITEMS = 2_000
+WAITING_CHUNK = 100
 BRANCHES = 10
-"""How many items a worker maps at a time."""
+"""How many items are mapped at a time for each worker."""
 ROUNDS = 3
 SMALL = 10_000
 LARGE = int(os.environ.get("MAP_ITEMS", "100000"))
@@ -91,7 +91,7 @@ async def _round(folder: str, number: int) -> dict[str, float]:
 
 
 async def _throughput(url: str, workers: int) -> float:
-    """Return the items a second of so many worker processes, each with one chunk at a time."""
+    """Return the items a second of so many worker processes, with ten items at a time for each."""
     async with Holdfast(url) as hf:
         await hf.create()
         async with _workers(url, workers):
@@ -129,8 +129,8 @@ async def _ready(process: Process) -> None:
 
 
 async def _work(url: str) -> None:
-    """Work with room for one chunk, until this process is killed."""
-    async with Holdfast(url) as hf, hf.worker([waiting], concurrency=1):
+    """Work until this process is killed."""
+    async with Holdfast(url) as hf, hf.worker([waiting]):
         print("ready", flush=True)
         await asyncio.Event().wait()
 
